@@ -1,0 +1,157 @@
+"""The run folder, content fingerprints and atomic writes.
+
+Every artefact is written under a temporary name in the same folder, synced to disk and renamed:
+a half-written file never bears a final name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from vtrim import __version__
+from vtrim.errors import InputError, MismatchError
+
+RUN_ENV = "VTRIM_RUN"
+DEFAULT_RUN = "vtrim-run"
+
+
+@contextmanager
+def atomic_path(final: Path) -> Iterator[Path]:
+    """A temporary path beside ``final`` that takes its name when the block ends without an error.
+
+    Raises:
+        InputError: the disk is full or the folder cannot be written; no file is left behind.
+    """
+    final.parent.mkdir(parents=True, exist_ok=True)
+    temporary = final.with_name(f".{final.name}.{os.getpid()}.tmp")
+    try:
+        yield temporary
+        with temporary.open("rb+") as handle:
+            os.fsync(handle.fileno())
+        temporary.replace(final)
+    except OSError as error:
+        raise InputError(
+            f"{final}: cannot be written ({error.strerror or error}). "
+            "Nothing was left under that name; free some space or choose another folder."
+        ) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes ``text`` as UTF-8, atomically."""
+    with atomic_path(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Writes ``value`` as indented JSON, atomically."""
+    write_text(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """The parsed content of a JSON file.
+
+    Raises:
+        InputError: the file is missing or is not whole JSON.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise InputError(f"{path}: no such file.") from error
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise InputError(f"{path}: not a whole JSON file ({error}).") from error
+
+
+def fingerprint_bytes(data: bytes) -> str:
+    """``sha256:`` and the hexadecimal digest of ``data``."""
+    return "sha256:" + hashlib.sha256(data).hexdigest()
+
+
+def fingerprint_json(value: Any) -> str:
+    """Fingerprint of a JSON value, independent of key order."""
+    return fingerprint_bytes(json.dumps(value, sort_keys=True, ensure_ascii=False).encode())
+
+
+def fingerprint_file(path: Path) -> str:
+    """Fingerprint of a file's content, read in blocks."""
+    with path.open("rb") as handle:
+        return "sha256:" + hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+class Run:
+    """A run folder: where each step of the chain leaves what the next one reads.
+
+    ``run.json`` holds the target, the data and one entry for each finished step.
+    """
+
+    def __init__(self, path: str | Path | None = None) -> None:
+        self.root = Path(path or os.environ.get(RUN_ENV) or DEFAULT_RUN)
+        self.manifest = self.root / "run.json"
+        self.target_config = self.root / "target" / "config.json"
+        self.coverage = self.root / "coverage.npz"
+        self.vocab = self.root / "vocab.safetensors"
+        self.search = self.root / "search.json"
+        self.train = self.root / "train"
+        self.draft = self.root / "draft"
+        self.eval = self.root / "eval"
+        self.report = self.root / "report.html"
+
+    def read(self) -> dict[str, Any]:
+        """The manifest; empty for a new run folder."""
+        if not self.manifest.exists():
+            return {"vtrim": __version__, "steps": {}}
+        manifest: dict[str, Any] = read_json(self.manifest)
+        return manifest
+
+    def update(self, **entries: Any) -> None:
+        """Sets top-level entries of the manifest, e.g. ``target`` and ``data``."""
+        write_json(self.manifest, {**self.read(), **entries})
+
+    def record(self, step: str, entry: Mapping[str, Any]) -> None:
+        """Notes a finished step with its settings and the fingerprints of its inputs."""
+        steps = {**self.read()["steps"], step: {"vtrim": __version__, **entry}}
+        self.update(steps=steps)
+
+    def step(self, name: str) -> dict[str, Any]:
+        """The entry of a finished step.
+
+        Raises:
+            InputError: the step has not been run in this folder.
+        """
+        entry: dict[str, Any] | None = self.read()["steps"].get(name)
+        if entry is None:
+            raise InputError(
+                f"{self.root}: no finished '{name}' step here. "
+                f"Run `vtrim {name}` first, or name another run folder with --run."
+            )
+        return entry
+
+    def require(self, path: Path, made_by: str) -> Path:
+        """``path`` if it exists.
+
+        Raises:
+            InputError: it does not; names the command that makes it.
+        """
+        if not path.exists():
+            raise InputError(
+                f"{path}: no such file. Run `vtrim {made_by}` first, or name another run "
+                "folder with --run."
+            )
+        return path
+
+
+def check_match(what: str, here: Any, there: Any, origin: str, remedy: str) -> None:
+    """Refuses artefacts that do not belong together.
+
+    Raises:
+        MismatchError: ``here`` differs from ``there``; names both, where and the remedy.
+    """
+    if here != there:
+        raise MismatchError(f"{what} differs: {here} here, {there} in {origin}. {remedy}")

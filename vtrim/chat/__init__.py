@@ -1,0 +1,1 @@
+"""Any chat file to conversations, token ids and reply masks."""

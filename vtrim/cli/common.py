@@ -1,0 +1,145 @@
+"""What all commands share: option types, consoles, JSON output, progress, quiet libraries."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from vtrim.artifacts import Run
+from vtrim.errors import OptionError
+
+RunOption = Annotated[
+    Path | None,
+    typer.Option("--run", help="Run folder shared by the steps [default: $VTRIM_RUN or vtrim-run]."),
+]
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")
+]
+TargetOption = Annotated[
+    str | None,
+    typer.Option("--target", help="Target LLM: hub id, local folder, or smollm2 (built in)."),
+]
+RevisionOption = Annotated[
+    str | None, typer.Option("--revision", help="Branch, tag or commit of a hub model.")
+]
+TrustOption = Annotated[
+    bool, typer.Option("--trust-remote-code", help="Run code that ships with a hub model.")
+]
+OfflineOption = Annotated[bool, typer.Option("--offline", help="Use only files already here.")]
+DeviceOption = Annotated[
+    str | None, typer.Option("--device", help="cpu, cuda, cuda:1 ... [default: cuda if there is one].")
+]
+
+notes = Console(stderr=True, highlight=False)
+results = Console(highlight=False)
+_settings = {"quiet": False, "verbose": False}
+
+
+def set_verbosity(*, quiet: bool, verbose: bool) -> None:
+    """Remembers -q and -v for this process."""
+    _settings.update(quiet=quiet, verbose=verbose)
+
+
+def note(message: str) -> None:
+    """One line on stderr, printed as it is (data is never taken for markup); silent under -q."""
+    if not _settings["quiet"]:
+        notes.print(message, markup=False, soft_wrap=True)
+
+
+def warn(message: str) -> None:
+    """A warning on stderr; shown under -q too."""
+    notes.print(f"warning: {message}", markup=False, soft_wrap=True)
+
+
+def emit_json(value: dict[str, Any]) -> None:
+    """The one JSON object of ``--json``."""
+    sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+
+
+def open_run(path: Path | None) -> Run:
+    """The run folder of this command."""
+    return Run(path)
+
+
+def pick_device(device: str | None) -> str:
+    """The device asked for, else CUDA where there is one.
+
+    Raises:
+        OptionError: the device is unknown or not on this machine.
+    """
+    import torch
+
+    name = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        torch.zeros(1, device=name)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise OptionError(f"--device {name}: not usable here ({reason}).") from error
+    return name
+
+
+def pick_dtype(dtype: str) -> Any:
+    """The torch dtype of ``auto``, ``bf16``, ``fp32`` or ``fp16``.
+
+    Raises:
+        OptionError: another name.
+    """
+    import torch
+
+    known = {
+        "auto": "auto",
+        "bf16": torch.bfloat16,
+        "bfloat16": torch.bfloat16,
+        "fp32": torch.float32,
+        "float32": torch.float32,
+        "fp16": torch.float16,
+        "float16": torch.float16,
+    }
+    if dtype not in known:
+        raise OptionError(f"--dtype {dtype}: unknown. Known: auto, bf16, fp32, fp16.")
+    return known[dtype]
+
+
+def hush_libraries() -> None:
+    """Turns off the progress bars and notices of transformers and datasets."""
+    import transformers
+
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+
+
+@contextmanager
+def progress(description: str, total: int | None = None) -> Iterator[Any]:
+    """A rich progress bar on stderr, on a terminal only; yields ``advance(n, text=None)``."""
+    bar = Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=notes,
+        disable=_settings["quiet"] or not notes.is_terminal,
+        transient=True,
+    )
+    with bar:
+        task = bar.add_task(description, total=total)
+
+        def advance(count: int = 1, text: str | None = None) -> None:
+            bar.update(task, advance=count, description=text or description)
+
+        yield advance

@@ -1,0 +1,88 @@
+"""The ``vtrim`` command: a table of subcommands and the one place where errors become exit codes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from vtrim import __version__
+from vtrim.cli import common
+from vtrim.cli.coverage import coverage
+from vtrim.cli.demo import demo
+from vtrim.cli.doctor import doctor
+from vtrim.cli.eval import evaluate
+from vtrim.cli.flops import flops
+from vtrim.cli.regenerate import regenerate
+from vtrim.cli.report import report
+from vtrim.cli.search import search
+from vtrim.cli.train_draft import train_draft
+from vtrim.errors import VtrimError
+
+UsageError = typer.BadParameter.__mro__[1]  # typer carries its own copy of click
+
+app = typer.Typer(
+    name="vtrim",
+    help="Trim the draft vocabulary of speculative decoding, from token counts to measured speed.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+app.command("coverage")(coverage)
+app.command("search")(search)
+app.command("train-draft")(train_draft)
+app.command("eval")(evaluate)
+app.command("evaluate", hidden=True)(evaluate)
+app.command("report")(report)
+app.command("regenerate")(regenerate)
+app.command("flops")(flops)
+app.command("doctor")(doctor)
+app.command("demo")(demo)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"vtrim {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Only results and errors.")] = False,
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="More detail.")] = False,
+) -> None:
+    """Trim the draft vocabulary of speculative decoding, from token counts to measured speed."""
+    del version
+    common.set_verbosity(quiet=quiet, verbose=verbose)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Runs one command: exit code 0; 2 on bad input (one ``error:`` line); 130 on Ctrl-C."""
+    try:
+        code = app(args=arguments, standalone_mode=False)
+    except VtrimError as error:
+        _stop(" ".join(str(error).split()), 2)
+    except UsageError as error:
+        _stop(" ".join(error.format_message().split()), 2)
+    except (KeyboardInterrupt, typer.Abort):
+        _stop("interrupted; finished work is kept.", 130)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _stop(message: str, code: int) -> None:
+    sys.stdout.flush()
+    sys.stderr.write(f"error: {message}\n")
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

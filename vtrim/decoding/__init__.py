@@ -1,0 +1,1 @@
+"""Speculative decoding: drafters, KV cache, one round, acceptors."""

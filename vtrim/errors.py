@@ -1,0 +1,21 @@
+"""The errors a user can cause: each is one line that says what, where and the remedy.
+
+The command line prints such an error as ``error: ...`` on stderr and exits with code 2.
+Anything else that escapes is a bug and keeps its traceback.
+"""
+
+
+class VtrimError(Exception):
+    """Base of every error that the user, not vtrim, can put right."""
+
+
+class InputError(VtrimError):
+    """A file, row or checkpoint that cannot be used: missing, empty, cut, foreign."""
+
+
+class OptionError(VtrimError):
+    """An option out of range, or options that contradict each other."""
+
+
+class MismatchError(VtrimError):
+    """Artefacts that do not belong together: other tokenizer, data, target or vocabulary."""

@@ -1,0 +1,1 @@
+"""Measured speed and acceptance, and the report."""

@@ -1,0 +1,1 @@
+"""The analytical cost of a draft (numpy only)."""

@@ -1,0 +1,1 @@
+"""The EAGLE-3 draft, the target wrapper and the checkpoint layouts."""

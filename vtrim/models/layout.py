@@ -1,0 +1,188 @@
+"""The portable EAGLE-3 checkpoint: one folder that vLLM, SGLang, TensorRT-LLM and EAGLE load.
+
+config.json and one model.safetensors; names are the draft's own state-dict names, plus ``d2t``
+(int64 offsets) and ``t2d`` (bool) when the vocabulary is trimmed.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vtrim.artifacts import atomic_path, read_json, write_json
+from vtrim.errors import InputError
+from vtrim.models.draft import Eagle3Draft
+from vtrim.models.target import default_aux_layers
+from vtrim.shape import DraftShape
+from vtrim.vocab import DraftVocab
+
+WEIGHTS = "model.safetensors"
+
+
+@dataclass(frozen=True)
+class LoadedDraft:
+    """A draft read from a folder, with the auxiliary layers it was trained on."""
+
+    model: Eagle3Draft
+    vocab: DraftVocab
+    aux_layer_ids: tuple[int, int, int]
+    config: dict[str, Any]
+
+
+def draft_config(
+    shape: DraftShape,
+    vocab: DraftVocab,
+    aux_layer_ids: tuple[int, int, int],
+    target_config: dict[str, Any],
+    provenance: dict[str, Any],
+) -> dict[str, Any]:
+    """The ``config.json`` that all engines accept; ``provenance`` goes under the key ``vtrim``."""
+    config: dict[str, Any] = {
+        "architectures": ["LlamaForCausalLMEagle3"],
+        "model_type": "llama",
+        "hidden_size": shape.hidden_size,
+        "intermediate_size": shape.intermediate_size,
+        "num_attention_heads": shape.num_attention_heads,
+        "num_key_value_heads": shape.num_key_value_heads,
+        "head_dim": shape.head_dim,
+        "num_hidden_layers": 1,
+        "hidden_act": "silu",
+        "rms_norm_eps": shape.rms_norm_eps,
+        "vocab_size": vocab.target_vocab_size,
+        "draft_vocab_size": vocab.size,
+        "tie_word_embeddings": False,
+        "max_position_embeddings": shape.max_position_embeddings,
+        "rope_theta": shape.rope_theta,
+        "rope_scaling": None,
+        "attention_bias": False,
+        "mlp_bias": False,
+        "pretraining_tp": 1,
+        "bos_token_id": target_config.get("bos_token_id"),
+        "eos_token_id": target_config.get("eos_token_id"),
+        "pad_token_id": target_config.get("pad_token_id") or 0,
+        "torch_dtype": "bfloat16",
+        "use_cache": True,
+    }
+    if aux_layer_ids != _engine_default(shape.num_target_layers):
+        low, mid, high = aux_layer_ids
+        config["eagle_aux_hidden_state_layer_ids"] = [low, mid, high]  # vLLM: hidden_states index
+        config["eagle_config"] = {  # SGLang: the block whose output is taken
+            "use_aux_hidden_state": True,
+            "eagle_aux_hidden_state_layer_ids": [low - 1, mid - 1, high - 1],
+        }
+    config["vtrim"] = {**provenance, "num_target_layers": shape.num_target_layers}
+    return config
+
+
+def save_draft(
+    folder: Path, model: Eagle3Draft, vocab: DraftVocab, config: dict[str, Any], card: str
+) -> None:
+    """Writes the folder's files one by one, each atomically, the weights last (bf16).
+
+    Raises:
+        InputError: the disk is full; no file is left under a final name half-written.
+    """
+    from safetensors.torch import save
+
+    tensors: dict[str, Tensor] = {
+        name: value.detach().to("cpu", torch.bfloat16).contiguous()
+        for name, value in model.state_dict().items()
+    }
+    if not vocab.is_full:
+        tensors["d2t"] = torch.from_numpy(vocab.d2t)
+        tensors["t2d"] = torch.from_numpy(vocab.t2d)
+    folder.mkdir(parents=True, exist_ok=True)
+    needed, free = sum(t.nbytes for t in tensors.values()), shutil.disk_usage(folder).free
+    if needed > free:
+        raise InputError(f"{folder}: the draft needs {needed} bytes, the disk has {free} free.")
+    write_json(folder / "config.json", config)
+    with atomic_path(folder / "README.md") as temporary:
+        temporary.write_text(card, encoding="utf-8")
+    with atomic_path(folder / WEIGHTS) as temporary:
+        temporary.write_bytes(save(tensors, metadata={"format": "pt"}))
+
+
+def load_draft(
+    folder: str | Path, *, dtype: torch.dtype = torch.float32, device: str = "cpu"
+) -> LoadedDraft:
+    """Reads a draft in the portable layout.
+
+    Raises:
+        InputError: the folder or a file is missing, incomplete, or not an EAGLE-3 draft.
+    """
+    folder = Path(folder)
+    if not folder.exists():
+        raise InputError(f"{folder}: no such draft. Train one with `vtrim train-draft`.")
+    config = read_json(folder / "config.json")
+    tensors = _read_weights(folder / WEIGHTS)
+    if "fc.weight" not in tensors or "lm_head.weight" not in tensors:
+        raise InputError(
+            f"{folder / WEIGHTS}: holds no fc.weight and lm_head.weight; not an EAGLE-3 draft."
+        )
+    vocab = _read_vocab(folder, tensors, config)
+    shape = _read_shape(config, tensors)
+    model = Eagle3Draft(shape, torch.from_numpy(vocab.ids))
+    try:
+        model.load_state_dict(tensors)
+    except RuntimeError as error:
+        lines = " ".join(str(error).split())
+        raise InputError(f"{folder / WEIGHTS}: not this layout ({lines})") from error
+    default = default_aux_layers(shape.num_target_layers)
+    low, mid, high = config.get("eagle_aux_hidden_state_layer_ids") or default
+    model = model.to(device, dtype).eval().requires_grad_(False)
+    return LoadedDraft(model, vocab, (low, mid, high), config)
+
+
+def _read_weights(path: Path) -> dict[str, Tensor]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load
+
+    try:
+        return load(path.read_bytes())
+    except FileNotFoundError as error:
+        raise InputError(f"{path}: no such file; the draft folder is incomplete.") from error
+    except (SafetensorError, json.JSONDecodeError) as error:
+        raise InputError(f"{path}: incomplete or not a safetensors file ({error}).") from error
+
+
+def _read_vocab(folder: Path, tensors: dict[str, Tensor], config: dict[str, Any]) -> DraftVocab:
+    """Takes d2t and t2d out of ``tensors``; both absent means the full vocabulary."""
+    rows, target_rows = tensors["lm_head.weight"].shape[0], int(config["vocab_size"])
+    d2t, t2d = tensors.pop("d2t", None), tensors.pop("t2d", None)
+    if d2t is None and t2d is None and rows == target_rows:
+        return DraftVocab.full(target_rows)
+    if d2t is None or t2d is None:
+        raise InputError(
+            f"{folder / WEIGHTS}: {rows} head rows for a target of {target_rows}, but d2t or t2d "
+            "is missing; without them draft ids would be taken for target ids."
+        )
+    ids = d2t.to(torch.int64).numpy() + np.arange(rows)
+    if not np.array_equal(np.flatnonzero(t2d.numpy()), ids):
+        raise InputError(f"{folder / WEIGHTS}: d2t and t2d disagree; d2t must hold offsets.")
+    return DraftVocab.of(ids, int(t2d.numel()))
+
+
+def _read_shape(config: dict[str, Any], tensors: dict[str, Tensor]) -> DraftShape:
+    """The draft's dimensions from its own config; layer count from the provenance entry."""
+    provenance = config.get("vtrim") or {}
+    layers = int(provenance.get("num_target_layers") or 0)
+    if layers == 0 and not config.get("eagle_aux_hidden_state_layer_ids"):
+        raise InputError(
+            "config.json names neither the target's layer count nor auxiliary layers; "
+            "import the draft first."
+        )
+    source = {**config, "num_hidden_layers": layers or 1}
+    width = tensors["fc.weight"].shape[1] // 3
+    return DraftShape.from_target_config(source, {"target_hidden_size": width})
+
+
+def _engine_default(num_layers: int) -> tuple[int, int, int]:
+    """What engines read when no layer ids are written."""
+    return 2, num_layers // 2, num_layers - 3

@@ -1,0 +1,245 @@
+"""Any Hugging Face causal LM as a target: final states, auxiliary states, and its own head path.
+
+Index convention (hidden_states indices): ``aux_layer_ids`` j is the un-normed residual stream
+*entering* decoder block j. Checked at load time against the model's own outputs.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from vtrim.errors import InputError, OptionError
+
+
+@dataclass(frozen=True)
+class TargetStates:
+    """Outputs of a target forward.
+
+    hidden: [B, T, d] final states after the last norm; aux: [B, T, 3d] low, mid and high states.
+    """
+
+    hidden: Tensor
+    aux: Tensor
+
+
+def default_aux_layers(num_layers: int) -> tuple[int, int, int]:
+    """The three hidden_states indices EAGLE-3 reads (arXiv:2503.01840): 2, n//2, n-3.
+
+    Below 7 layers two of them coincide, so (max(1, n//4), n//2, n-1) serves instead.
+
+    Raises:
+        InputError: fewer than 3 layers.
+    """
+    if num_layers < 3:
+        raise InputError(f"the target has {num_layers} layers; an EAGLE-3 draft needs at least 3.")
+    if num_layers < 7:
+        return max(1, num_layers // 4), num_layers // 2, num_layers - 1
+    return 2, num_layers // 2, num_layers - 3
+
+
+class Target:
+    """A causal LM in evaluation mode, with hooks on the blocks whose inputs the draft reads."""
+
+    def __init__(
+        self, model: nn.Module, name: str, aux_layer_ids: tuple[int, int, int] | None = None
+    ) -> None:
+        self.model: Any = model.eval().requires_grad_(False)
+        self.name = name
+        self.config: Any = _text_config(self.model.config)
+        self.decoder: Any = self.model.get_decoder()
+        self.layers = _decoder_layers(self.decoder, int(self.config.num_hidden_layers))
+        self.aux_layer_ids = aux_layer_ids or default_aux_layers(self.num_layers)
+        if len(self.aux_layer_ids) != 3 or not all(
+            0 <= j < self.num_layers for j in self.aux_layer_ids
+        ):
+            raise OptionError(
+                f"auxiliary layers {list(self.aux_layer_ids)}: give three hidden_states indices "
+                f"between 0 and {self.num_layers - 1} (the target has {self.num_layers} layers)."
+            )
+        accepted = inspect.signature(self.decoder.forward).parameters
+        self._cache_argument = "cache" if "cache" in accepted else "past_key_values"
+        self._captured: dict[int, Tensor] = {}
+        for index in set(self.aux_layer_ids):
+            self.layers[index].register_forward_pre_hook(self._hook(index), with_kwargs=True)
+        self._head = _head_path(self.model, self.config)
+
+    def _hook(self, index: int) -> Callable[..., None]:
+        def keep(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            self._captured[index] = args[0] if args else kwargs["hidden_states"]
+
+        return keep
+
+    @property
+    def num_layers(self) -> int:
+        """Number of decoder blocks."""
+        return len(self.layers)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the embedding lives: inputs go there."""
+        device: torch.device = self.embedding.device
+        return device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Dtype of the weights."""
+        dtype: torch.dtype = self.embedding.dtype
+        return dtype
+
+    @property
+    def embedding(self) -> Tensor:
+        """[V, d] rows of the input embedding, without any scale the model applies."""
+        weight: Tensor = self.model.get_input_embeddings().weight
+        return weight
+
+    @property
+    def head_weight(self) -> Tensor:
+        """[V, d] rows of the LM head."""
+        weight: Tensor = self.model.get_output_embeddings().weight
+        return weight
+
+    @property
+    def vocab_size(self) -> int:
+        """Rows of the LM head, V (may exceed the tokenizer's length)."""
+        return int(self.head_weight.shape[0])
+
+    @property
+    def final_norm_weight(self) -> Tensor | None:
+        """[d] weight of the norm before the head, if there is one by that name."""
+        norm = getattr(self.decoder, "norm", None)
+        weight: Tensor | None = getattr(norm, "weight", None)
+        return weight
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        *,
+        position_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        cache: Any = None,
+    ) -> TargetStates:
+        """Runs the decoder. input_ids: [B, T]; ``cache`` is a transformers Cache, grown in place.
+
+        attention_mask: [B, T_total] padding mask or [B, 1, T, T_total] additive mask.
+        """
+        output = self.decoder(
+            input_ids=input_ids,
+            position_ids=position_ids,
+            attention_mask=attention_mask,
+            use_cache=cache is not None,
+            **({} if cache is None else {self._cache_argument: cache}),
+        )
+        aux = torch.cat([self._captured[index] for index in self.aux_layer_ids], dim=-1)
+        self._captured.clear()
+        return TargetStates(hidden=output.last_hidden_state, aux=aux)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """The model's own head path: bias, scale and soft cap included. [..., d] -> [..., V]."""
+        return self._head(hidden)
+
+    def logits_of(self, hidden: Tensor, ids: Tensor) -> Tensor:
+        """The same head path for some rows only. hidden: [..., d]; ids: [k] -> [..., k]."""
+        head = self.model.get_output_embeddings()
+        bias = None if getattr(head, "bias", None) is None else head.bias[ids]
+        return _finish(self.config, F.linear(hidden, head.weight[ids], bias))
+
+    @torch.no_grad()
+    def check(self) -> None:
+        """Proves on a few tokens that head path and auxiliary states are the model's own.
+
+        Raises:
+            InputError: they are not, so drafts and acceptance would be wrong in silence.
+        """
+        ids = torch.arange(1, 9, device=self.device)[None] % self.vocab_size
+        states = self.forward(ids)
+        whole = self.model(input_ids=ids, output_hidden_states=True, use_cache=False)
+        self._captured.clear()
+        kind = getattr(self.config, "model_type", "unknown")
+        if not torch.allclose(self.logits(states.hidden), whole.logits, rtol=1e-3, atol=1e-3):
+            raise InputError(
+                f"{self.name}: head(final norm(h)) does not give the model's own logits "
+                f"(model_type '{kind}'). vtrim does not know this model's head path."
+            )
+        expected = torch.cat([whole.hidden_states[j] for j in self.aux_layer_ids], dim=-1)
+        if not torch.allclose(states.aux, expected, rtol=1e-3, atol=1e-3):
+            raise InputError(
+                f"{self.name}: the inputs of blocks {list(self.aux_layer_ids)} differ from the "
+                f"model's hidden_states (model_type '{kind}')."
+            )
+
+
+def load_target(
+    name: str,
+    *,
+    dtype: torch.dtype | str = "auto",
+    device: str = "cpu",
+    aux_layer_ids: tuple[int, int, int] | None = None,
+    revision: str | None = None,
+    trust_remote_code: bool = False,
+    offline: bool = False,
+) -> Target:
+    """Loads and checks a target: a hub id, a local folder or the built-in ``smollm2``.
+
+    Raises:
+        InputError: it cannot be found or read, or its head path is unknown.
+    """
+    from transformers import AutoModelForCausalLM
+
+    from vtrim.models.hub import resolve_model
+
+    path = resolve_model(name)
+    try:
+        model = AutoModelForCausalLM.from_pretrained(
+            path,
+            dtype=dtype,
+            revision=revision,
+            trust_remote_code=trust_remote_code,
+            local_files_only=offline,
+        )
+    except (OSError, ValueError, KeyError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
+        raise InputError(f"{name}: the target cannot be loaded ({reason})") from error
+    target = Target(model.to(device), name, aux_layer_ids)
+    target.check()
+    return target
+
+
+def _text_config(config: Any) -> Any:
+    return config.get_text_config() if hasattr(config, "get_text_config") else config
+
+
+def _decoder_layers(decoder: nn.Module, num_layers: int) -> nn.ModuleList:
+    """The list of decoder blocks, whatever its attribute is called."""
+    for child in decoder.children():
+        if isinstance(child, nn.ModuleList) and len(child) == num_layers:
+            return child
+    raise InputError(
+        f"{type(decoder).__name__}: no list of {num_layers} decoder blocks found; "
+        "vtrim cannot read this model's hidden states."
+    )
+
+
+def _head_path(model: Any, config: Any) -> Callable[[Tensor], Tensor]:
+    head = model.get_output_embeddings()
+    if head is None:
+        raise InputError(f"{type(model).__name__} has no LM head; a target must be a causal LM.")
+    return lambda hidden: _finish(config, head(hidden))
+
+
+def _finish(config: Any, logits: Tensor) -> Tensor:
+    """Scale and soft cap as the model's config states them; ``Target.check`` proves it."""
+    values: Mapping[str, Any] = config.to_dict() if hasattr(config, "to_dict") else vars(config)
+    if divisor := values.get("logits_scaling"):  # Granite
+        logits = logits / divisor
+    if factor := values.get("logit_scale"):  # Cohere
+        logits = logits * factor
+    if cap := values.get("final_logit_softcapping"):  # Gemma 2 and 3
+        logits = torch.tanh(logits / cap) * cap
+    return logits

@@ -1,0 +1,96 @@
+"""The dimensions of an EAGLE-3 draft, read from its target's ``config.json``.
+
+Plain numbers only, so that counting FLOPs and searching need no model library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from vtrim.errors import InputError
+
+
+@dataclass(frozen=True, kw_only=True)
+class DraftShape:
+    """Dimensions of the draft; the target's own unless overridden.
+
+    ``head_dim`` is read, never derived where the config names it (Qwen3: heads * head_dim differs
+    from the hidden size). RoPE is the target's base without scaling: what every engine reads.
+    """
+
+    hidden_size: int
+    target_hidden_size: int
+    intermediate_size: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    target_vocab_size: int
+    num_target_layers: int
+    rms_norm_eps: float
+    rope_theta: float
+    max_position_embeddings: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as a plain mapping."""
+        return asdict(self)
+
+    @classmethod
+    def from_target_config(
+        cls, config: Mapping[str, Any], overrides: Mapping[str, Any] | None = None
+    ) -> DraftShape:
+        """The default draft for a target, from its config as a plain mapping.
+
+        Raises:
+            InputError: a dimension is missing, or an override names an unknown field.
+        """
+        text = _text_config(config)
+        heads = int(_need(text, "num_attention_heads"))
+        hidden = int(_need(text, "hidden_size"))
+        values: dict[str, Any] = {
+            "hidden_size": hidden,
+            "target_hidden_size": hidden,
+            "intermediate_size": int(_need(text, "intermediate_size")),
+            "num_attention_heads": heads,
+            "num_key_value_heads": int(text.get("num_key_value_heads") or heads),
+            "head_dim": int(text.get("head_dim") or hidden // heads),
+            "target_vocab_size": int(_need(text, "vocab_size")),
+            "num_target_layers": int(_need(text, "num_hidden_layers")),
+            "rms_norm_eps": float(text.get("rms_norm_eps") or 1e-5),
+            "rope_theta": _rope_theta(text),
+            "max_position_embeddings": int(_need(text, "max_position_embeddings")),
+        }
+        for key, value in (overrides or {}).items():
+            if key not in values:
+                known = ", ".join(sorted(values))
+                raise InputError(f"draft config: unknown key '{key}'. Known: {known}.")
+            values[key] = type(values[key])(value)
+        return cls(**values)
+
+
+def _text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The language model's part of a config (multimodal targets nest it)."""
+    nested = config.get("text_config")
+    return nested if isinstance(nested, Mapping) else config
+
+
+def _need(config: Mapping[str, Any], key: str) -> Any:
+    value = config.get(key)
+    if value is None:
+        kind = config.get("model_type", "unknown")
+        raise InputError(
+            f"config.json (model_type '{kind}') has no '{key}'; vtrim needs it to shape the draft."
+        )
+    return value
+
+
+def _rope_theta(config: Mapping[str, Any]) -> float:
+    """The base of the rotary embedding: transformers 5 nests it, older configs do not."""
+    theta = config.get("rope_theta")
+    parameters = config.get("rope_parameters")
+    if theta is None and isinstance(parameters, Mapping):
+        nested = parameters.get("full_attention")  # Gemma 3 keeps one entry per layer type
+        source = nested if isinstance(nested, Mapping) else parameters
+        theta = source.get("rope_theta")
+    return float(theta or 10000.0)

@@ -1,0 +1,1 @@
+"""From samples to a trained draft: features, TTT loss, DeepSpeed loop, resume."""

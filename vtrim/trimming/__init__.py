@@ -1,0 +1,1 @@
+"""Token counts, the coverage curve, utility and the search for k (never torch)."""
