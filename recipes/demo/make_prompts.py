@@ -36,6 +36,7 @@ class Deck(Generic[T]):
     """Deal items in random order, each one once before any of them repeats."""
 
     def __init__(self, rng: random.Random, items: Sequence[T]) -> None:
+        """Keep the items to deal."""
         self._rng = rng
         self._items = items
         self._left: list[T] = []
@@ -52,6 +53,7 @@ class Filler:
     """Replace the slots and number ranges in a template."""
 
     def __init__(self, rng: random.Random) -> None:
+        """Make one deck per slot."""
         self._rng = rng
         self._decks = {name: Deck(rng, items) for name, items in SLOTS.items()}
 
@@ -78,6 +80,7 @@ class Writer:
     """Compose the rows of one domain."""
 
     def __init__(self, rng: random.Random, filler: Filler, domain: Domain) -> None:
+        """Make the domain's decks."""
         self._rng = rng
         self._filler = filler
         self._frames = Deck(rng, domain.frames)
@@ -121,8 +124,9 @@ def casual(text: str) -> str:
 
 
 def well_sized(messages: Messages) -> bool:
-    """Tell whether the prompt's last turn has a usable number of words."""
-    return MIN_WORDS <= len(messages[-1]["content"].split()) <= MAX_WORDS
+    """Tell whether every user turn has a usable number of words."""
+    counts = [len(m["content"].split()) for m in messages if m["role"] == "user"]
+    return all(MIN_WORDS <= count <= MAX_WORDS for count in counts)
 
 
 def domain_rows(writer: Writer, source: str, count: int) -> list[dict]:
@@ -170,7 +174,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     else:
         sys.stdout.buffer.write(text.encode())
     for source, number in sorted(Counter(row["source"] for row in rows).items()):
-        print(f"{source}: {number}", file=sys.stderr)
+        sys.stderr.write(f"{source}: {number}\n")
 
 
 if __name__ == "__main__":

@@ -111,11 +111,15 @@ class Target:
         return int(self.head_weight.shape[0])
 
     @property
-    def final_norm_weight(self) -> Tensor | None:
-        """[d] weight of the norm before the head, if there is one by that name."""
+    def final_norm_scale(self) -> Tensor | None:
+        """[d] factor of the norm before the head (Gemma stores it minus one), if there is one."""
         norm = getattr(self.decoder, "norm", None)
-        weight: Tensor | None = getattr(norm, "weight", None)
-        return weight
+        if norm is None:
+            return None
+        ones = torch.ones(1, self.embedding.shape[1], device=self.device, dtype=self.dtype)
+        with torch.no_grad():
+            scale: Tensor = norm(ones)[0]
+        return scale
 
     def forward(
         self,
@@ -146,9 +150,16 @@ class Target:
 
     def logits_of(self, hidden: Tensor, ids: Tensor) -> Tensor:
         """The same head path for some rows only. hidden: [..., d]; ids: [k] -> [..., k]."""
+        return self._rows_of_head(hidden, ids)
+
+    def logits_between(self, hidden: Tensor, start: int, stop: int) -> Tensor:
+        """The head path for rows start..stop-1, without copying them. -> [..., stop - start]."""
+        return self._rows_of_head(hidden, slice(start, stop))
+
+    def _rows_of_head(self, hidden: Tensor, rows: Tensor | slice) -> Tensor:
         head = self.model.get_output_embeddings()
-        bias = None if getattr(head, "bias", None) is None else head.bias[ids]
-        return _finish(self.config, F.linear(hidden, head.weight[ids], bias))
+        bias = None if getattr(head, "bias", None) is None else head.bias[rows]
+        return _finish(self.config, F.linear(hidden, head.weight[rows], bias))
 
     @torch.no_grad()
     def check(self) -> None:

@@ -1,0 +1,266 @@
+"""The training loop: DeepSpeed from the first line, resumable at every checkpoint."""
+
+from __future__ import annotations
+
+import math
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from vtrim.models.draft import Eagle3Draft
+from vtrim.training.batch import Features, Rows, make_rows
+from vtrim.training.checkpoint import (
+    barrier,
+    is_rank_zero,
+    list_checkpoints,
+    load_checkpoint,
+    save_checkpoint,
+)
+from vtrim.training.data import Split, rows_per_step
+from vtrim.training.heldout import HeldOut, evaluate
+from vtrim.training.log import MetricsLog
+from vtrim.training.plan import BatchPlan
+from vtrim.training.settings import TrainSettings
+from vtrim.training.teacher import Teacher
+from vtrim.training.ttt import StepSums, TTTModel, step_loss
+from vtrim.training.weights import BestWeights
+
+Progress = Callable[[int, str], None]
+
+
+@dataclass
+class TrainState:
+    """What a checkpoint carries beside weights and optimiser."""
+
+    step: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    best_joint_prefix: float = -1.0
+    heldout: dict[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as a plain mapping."""
+        return dict(vars(self))
+
+
+class Trainer:
+    """One run: engine, data plan, teacher, log. ``run()`` trains to the end or to a signal."""
+
+    def __init__(
+        self,
+        draft: Eagle3Draft,
+        teacher: Teacher,
+        split: Split,
+        settings: TrainSettings,
+        ds_config: dict[str, Any],
+        folder: Path,
+    ) -> None:
+        self.settings = settings
+        self.teacher = teacher
+        self.split = split
+        self.folder = folder
+        self.checkpoints = folder / "checkpoints"
+        self.log = MetricsLog(folder / "metrics.jsonl")
+        self.best = BestWeights(folder / "best.safetensors")
+        self.rank, self.world = dist.get_rank(), dist.get_world_size()
+        self.device = str(teacher.target.device)
+        self.accum = int(ds_config["gradient_accumulation_steps"])
+        lengths = [s.ids.size for s in split.train]
+        self.plan = BatchPlan(
+            torch.tensor(lengths).numpy(),
+            self.world * self.accum,
+            int(ds_config["train_micro_batch_size_per_gpu"]),
+            settings.seed,
+        )
+        self.plan.check()
+        self.rows_of = rows_per_step(split.train, settings.ttt_steps, settings.mask_alignment)
+        self.engine = _make_engine(TTTModel(draft, settings.ttt_steps), settings, ds_config)
+        self.state = TrainState()
+        self._stop_signal = 0
+
+    @property
+    def model(self) -> TTTModel:
+        """The wrapped module."""
+        module: TTTModel = self.engine.module
+        return module
+
+    def resume(self) -> bool:
+        """Continues from the newest checkpoint, if there is one."""
+        found = list_checkpoints(self.checkpoints)
+        if not found:
+            return False
+        self.state = TrainState(**load_checkpoint(self.engine, found[0])["vtrim"])
+        if is_rank_zero():
+            self.log.cut_back(self.state.step)
+        barrier()
+        return True
+
+    def total_steps(self) -> int | None:
+        """The last optimiser step, or None when only time bounds the run."""
+        s = self.settings
+        epochs = s.epochs if s.epochs or s.max_minutes or s.max_steps else 1
+        by_epochs = epochs * self.plan.steps_per_epoch if epochs else None
+        bounds = [b for b in (by_epochs, s.max_steps) if b]
+        return min(bounds) if bounds else None
+
+    def run(self, progress: Progress) -> bool:
+        """Trains; False when a signal stopped it (the state is saved, run again to go on)."""
+        previous = {s: signal.signal(s, self._on_signal) for s in (signal.SIGINT, signal.SIGTERM)}
+        begun, earlier = time.monotonic(), self.state.seconds
+        try:
+            while (fraction := self._fraction()) < 1.0:
+                self._step(fraction)
+                self.state.seconds = earlier + time.monotonic() - begun
+                progress(self.state.step, self._line())
+                if self._agree(self._stop_signal):
+                    self._save()
+                    return False
+                if self.state.step % self.settings.eval_every == 0:
+                    self._evaluate()
+                if self.state.step % self.settings.save_every == 0:
+                    self._save()
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+        if self.state.heldout.get("step") != self.state.step:
+            self._evaluate()
+        self._save()
+        return True
+
+    def _on_signal(self, number: int, _frame: Any) -> None:
+        self._stop_signal = number
+
+    def _agree(self, value: float) -> float:
+        """The largest value among the processes, so that all take the same turn."""
+        if self.world == 1:
+            return value
+        shared = torch.tensor(float(value), device=self.device)
+        dist.all_reduce(shared, op=dist.ReduceOp.MAX)
+        return float(shared)
+
+    def _fraction(self) -> float:
+        """How much of the run is done, 0 to 1: by steps, or by time where that is further."""
+        total, minutes = self.total_steps(), self.settings.max_minutes
+        by_steps = self.state.step / total if total else 0.0
+        by_time = self._agree(self.state.seconds) / (60 * minutes) if minutes else 0.0
+        return max(by_steps, by_time)
+
+    def _learning_rate(self, fraction: float) -> float:
+        """Linear warm-up, then cosine down to ``min_lr_ratio``."""
+        s = self.settings
+        if fraction < s.warmup:
+            total = self.total_steps()
+            first = 1 / total if total else s.warmup / 10
+            return s.learning_rate * max(fraction, min(first, s.warmup)) / s.warmup
+        done = (fraction - s.warmup) / max(1e-9, 1 - s.warmup)
+        cosine = 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
+        return s.learning_rate * (s.min_lr_ratio + (1 - s.min_lr_ratio) * cosine)
+
+    def _step(self, fraction: float) -> None:
+        """One optimiser step: this process's micro-batches, then the update."""
+        rate = self._learning_rate(fraction)
+        for group in self.engine.optimizer.param_groups:
+            group["lr"] = rate
+        slots = self.plan.step(self.state.step)
+        everyone = [index for batch in slots for index in batch]
+        divisors = torch.from_numpy(self.rows_of[everyone].sum(axis=0)).to(self.device)
+        sums: list[StepSums] = []
+        for batch in slots[self.rank * self.accum : (self.rank + 1) * self.accum]:
+            rows, features = self._features(batch)
+            out = self.engine(rows, features)
+            # DeepSpeed averages over processes and accumulation steps; N already counts them all
+            loss = step_loss(out, divisors, self.settings.decay) * self.world * self.accum
+            self.engine.backward(loss)
+            self.engine.step()
+            sums.append(out)
+        self.state.step += 1
+        self.state.tokens += sum(int(self.split.train[i].loss_mask.sum()) for i in everyone)
+        self._record(sums, divisors, rate)
+
+    def _features(self, batch: list[int], heldout: bool = False) -> tuple[Rows, Features]:
+        source = self.split.heldout if heldout else self.split.train
+        samples = [source[i] for i in batch]
+        s = self.settings
+        rows = make_rows(samples, s.ttt_steps, s.mask_alignment, self.device)
+        return rows, self.teacher.features(samples, rows, training=not heldout)
+
+    def _record(self, sums: list[StepSums], divisors: Tensor, rate: float) -> None:
+        """Logs the step's loss over all processes."""
+        loss = torch.stack([s.loss.detach() for s in sums]).sum(0)
+        correct = torch.stack([s.correct for s in sums]).sum(0)
+        both = torch.stack([loss.double(), correct.double()])
+        if self.world > 1:
+            dist.all_reduce(both)
+        count = divisors.clamp(min=1)
+        weights = self.settings.decay ** torch.arange(count.numel(), device=count.device)
+        self._last = {
+            "kind": "train",
+            "step": self.state.step,
+            "loss": float((weights * both[0] / count).sum()),
+            "lr": rate,
+            "tokens": self.state.tokens,
+            "seconds": round(self.state.seconds, 3),
+            "accuracy": [round(v, 5) for v in (both[1] / count).tolist()],
+        }
+        if is_rank_zero():
+            self.log.append(self._last)
+
+    def _evaluate(self) -> None:
+        measured = evaluate(self.model, self._heldout_batches(), self.settings.decay)
+        entry = {"kind": "heldout", "step": self.state.step, **_rounded(measured)}
+        entry["seconds"] = round(self.state.seconds, 3)
+        self.state.heldout = entry
+        if is_rank_zero():
+            self.log.append(entry)
+        if self.split.heldout and measured.joint_prefix > self.state.best_joint_prefix:
+            self.state.best_joint_prefix = measured.joint_prefix
+            self.best.save(self.model.draft, self.state.step, self.settings.zero_stage)
+
+    def _heldout_batches(self) -> Iterator[tuple[Rows, Features]]:
+        """This process's share of the held-out samples, in micro-batches of like length."""
+        chosen = range(min(self.settings.eval_samples, len(self.split.heldout)))
+        order = sorted(chosen, key=lambda i: self.split.heldout[i].ids.size)
+        own, width = order[self.rank :: self.world], self.plan.micro_batch
+        for start in range(0, len(own), width):
+            yield self._features(own[start : start + width], heldout=True)
+
+    def _save(self) -> None:
+        state = {"vtrim": self.state.to_dict()}
+        keep = self.settings.keep_checkpoints
+        save_checkpoint(self.engine, self.checkpoints, self.state.step, state, keep)
+
+    def _line(self) -> str:
+        found = self.state.heldout.get("joint_prefix")
+        held = f"  held-out joint prefix {found:.3f}" if found else ""
+        rate = self.state.tokens / max(1e-9, self.state.seconds)
+        return f"loss {self._last['loss']:.3f}{held}  {rate:,.0f} tok/s"
+
+
+def _make_engine(model: TTTModel, settings: TrainSettings, config: dict[str, Any]) -> Any:
+    import deepspeed
+
+    if settings.zero_stage == 3:  # the fused loss reads the head's weight outside its own forward
+        deepspeed.zero.register_external_parameter(model, model.draft.lm_head.weight)
+    optimizer = torch.optim.AdamW(
+        model.parameters(),
+        lr=settings.learning_rate,
+        betas=(settings.beta1, settings.beta2),
+        weight_decay=settings.weight_decay,
+    )
+    engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
+    return engine
+
+
+def _rounded(measured: HeldOut) -> dict[str, Any]:
+    values = vars(measured)
+    return {
+        name: [round(v, 5) for v in value] if isinstance(value, list) else round(value, 5)
+        for name, value in values.items()
+    }
