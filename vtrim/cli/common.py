@@ -25,7 +25,9 @@ from vtrim.errors import OptionError
 
 RunOption = Annotated[
     Path | None,
-    typer.Option("--run", help="Run folder shared by the steps [default: $VTRIM_RUN or vtrim-run]."),
+    typer.Option(
+        "--run", help="Run folder shared by the steps (default: $VTRIM_RUN or vtrim-run)."
+    ),
 ]
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")
@@ -42,7 +44,8 @@ TrustOption = Annotated[
 ]
 OfflineOption = Annotated[bool, typer.Option("--offline", help="Use only files already here.")]
 DeviceOption = Annotated[
-    str | None, typer.Option("--device", help="cpu, cuda, cuda:1 ... [default: cuda if there is one].")
+    str | None,
+    typer.Option("--device", help="cpu, cuda, cuda:1 ... (default: cuda if there is one)."),
 ]
 
 notes = Console(stderr=True, highlight=False)

@@ -1,10 +1,10 @@
-"""The ``vtrim`` command: a table of subcommands and the one place where errors become exit codes."""
+"""The ``vtrim`` command: a table of subcommands; the one place where errors become exit codes."""
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -21,7 +21,7 @@ from vtrim.cli.search import search
 from vtrim.cli.train_draft import train_draft
 from vtrim.errors import VtrimError
 
-UsageError = typer.BadParameter.__mro__[1]  # typer carries its own copy of click
+UsageError: Any = typer.BadParameter.__mro__[1]  # typer carries its own copy of click
 
 app = typer.Typer(
     name="vtrim",
@@ -56,9 +56,12 @@ def options(
     ] = False,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Only results and errors.")] = False,
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="More detail.")] = False,
+    local_rank: Annotated[
+        int | None, typer.Option("--local_rank", hidden=True, help="Set by the deepspeed launcher.")
+    ] = None,
 ) -> None:
     """Trim the draft vocabulary of speculative decoding, from token counts to measured speed."""
-    del version
+    del version, local_rank  # the rank is read from the environment
     common.set_verbosity(quiet=quiet, verbose=verbose)
 
 

@@ -59,7 +59,8 @@ class Attention(nn.Module):
         self.o_proj = nn.Linear(query, shape.hidden_size, bias=False)
 
     def _heads(self, x: Tensor) -> Tensor:
-        return x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+        heads: Tensor = x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+        return heads
 
     def queries(self, x: Tensor, positions: Tensor) -> Tensor:
         """x: [B, T, 2d] -> [B, n_h, T, d_h], rotated."""

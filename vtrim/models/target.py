@@ -50,7 +50,9 @@ class Target:
     def __init__(
         self, model: nn.Module, name: str, aux_layer_ids: tuple[int, int, int] | None = None
     ) -> None:
-        self.model: Any = model.eval().requires_grad_(False)
+        model.eval()
+        model.requires_grad_(False)
+        self.model: Any = model
         self.name = name
         self.config: Any = _text_config(self.model.config)
         self.decoder: Any = self.model.get_decoder()
@@ -207,7 +209,7 @@ def load_target(
 
     path = resolve_model(name)
     try:
-        model = AutoModelForCausalLM.from_pretrained(
+        model: Any = AutoModelForCausalLM.from_pretrained(
             path,
             dtype=dtype,
             revision=revision,

@@ -10,7 +10,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from vtrim.training.rows import MaskAlignment, row_mask
+from vtrim.training.rows import row_mask
+from vtrim.training.settings import MaskAlignment
 
 
 @dataclass(frozen=True)

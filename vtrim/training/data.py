@@ -10,7 +10,8 @@ import numpy as np
 
 from vtrim.errors import InputError
 from vtrim.training.batch import TrainSample
-from vtrim.training.rows import MaskAlignment, row_mask
+from vtrim.training.rows import row_mask
+from vtrim.training.settings import MaskAlignment
 
 
 class RenderedSample(Protocol):

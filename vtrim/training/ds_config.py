@@ -1,5 +1,4 @@
-"""The DeepSpeed configuration: ours, or the user's with its arithmetic checked before any model
-is loaded."""
+"""The DeepSpeed configuration: ours, or the user's, checked before any model is loaded."""
 
 from __future__ import annotations
 
@@ -78,7 +77,9 @@ def _resolve_auto(user: dict[str, Any], ours: dict[str, Any], path: str = "") ->
         name = f"{path}{key}"
         if isinstance(value, dict):
             nested = ours.get(key)
-            resolved[key] = _resolve_auto(value, nested if isinstance(nested, dict) else {}, f"{name}.")
+            resolved[key] = _resolve_auto(
+                value, nested if isinstance(nested, dict) else {}, f"{name}."
+            )
         elif value == "auto" and name == "fp16.enabled":
             resolved[key] = False
         elif value == "auto" and key in ours:

@@ -42,7 +42,7 @@ class TrainState:
     step: int = 0
     tokens: int = 0
     seconds: float = 0.0
-    best_joint_prefix: float = -1.0
+    best: dict[str, Any] = field(default_factory=dict)
     heldout: dict[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
@@ -95,12 +95,18 @@ class Trainer:
         """Continues from the newest checkpoint, if there is one."""
         found = list_checkpoints(self.checkpoints)
         if not found:
+            if is_rank_zero():
+                self.log.cut_back(0)
             return False
         self.state = TrainState(**load_checkpoint(self.engine, found[0])["vtrim"])
         if is_rank_zero():
             self.log.cut_back(self.state.step)
         barrier()
         return True
+
+    def best_heldout(self) -> dict[str, Any]:
+        """The held-out entry of the kept weights."""
+        return self.state.best or self.state.heldout
 
     def total_steps(self) -> int | None:
         """The last optimiser step, or None when only time bounds the run."""
@@ -213,18 +219,22 @@ class Trainer:
             self.log.append(self._last)
 
     def _evaluate(self) -> None:
+        if not self.split.heldout:
+            self.state.heldout = {"step": self.state.step}
+            self.best.save(self.model.draft, self.state.step, self.settings.zero_stage)
+            return
         measured = evaluate(self.model, self._heldout_batches(), self.settings.decay)
         entry = {"kind": "heldout", "step": self.state.step, **_rounded(measured)}
         entry["seconds"] = round(self.state.seconds, 3)
         self.state.heldout = entry
         if is_rank_zero():
             self.log.append(entry)
-        if self.split.heldout and measured.joint_prefix > self.state.best_joint_prefix:
-            self.state.best_joint_prefix = measured.joint_prefix
+        if measured.joint_prefix > self.state.best.get("joint_prefix", -1.0):
+            self.state.best = entry
             self.best.save(self.model.draft, self.state.step, self.settings.zero_stage)
 
     def _heldout_batches(self) -> Iterator[tuple[Rows, Features]]:
-        """This process's share of the held-out samples, in micro-batches of like length."""
+        """The held-out samples that fall to this process, in micro-batches of like length."""
         chosen = range(min(self.settings.eval_samples, len(self.split.heldout)))
         order = sorted(chosen, key=lambda i: self.split.heldout[i].ids.size)
         own, width = order[self.rank :: self.world], self.plan.micro_batch

@@ -5,12 +5,10 @@ Row t at step i sees the chain x[t+1..t+1+i] and predicts x[t+2+i] against the t
 
 from __future__ import annotations
 
-from typing import Literal
-
 import numpy as np
 import numpy.typing as npt
 
-MaskAlignment = Literal["exact", "eagle"]
+from vtrim.training.settings import MaskAlignment
 
 
 def row_mask(

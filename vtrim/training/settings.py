@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from vtrim.errors import MismatchError, OptionError
-from vtrim.training.rows import MaskAlignment
 
+MaskAlignment = Literal["exact", "eagle"]
 HeadInit = Literal["target", "random"]
 
 
@@ -54,8 +54,11 @@ class TrainSettings:
             if not math.isfinite(value) or not low <= value <= high:
                 option = "--" + name.replace("_", "-")
                 raise OptionError(f"{option} {value}: must lie between {low:g} and {high:g}.")
-        if self.dtype not in ("bf16", "fp32"):
-            raise OptionError(f"--dtype {self.dtype}: a draft is trained in bf16 or fp32.")
+        for name, known in _CHOICES.items():
+            value = getattr(self, name)
+            if value not in known:
+                option = "--" + name.replace("_", "-")
+                raise OptionError(f"{option} {value}: unknown. Known: {', '.join(known)}.")
 
     def to_dict(self) -> dict[str, Any]:
         """The settings as a plain mapping."""
@@ -75,6 +78,11 @@ class TrainSettings:
                 )
 
 
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "mask_alignment": ("exact", "eagle"),
+    "head_init": ("target", "random"),
+    "dtype": ("bf16", "fp32"),
+}
 _FREE_ON_RESUME = {"save_every", "keep_checkpoints", "cache_gib"}
 _RANGES: tuple[tuple[str, float, float], ...] = (
     ("ttt_steps", 1, 9),

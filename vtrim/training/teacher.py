@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -52,7 +53,9 @@ class Teacher:
         self._embedding = target.embedding.to(dtype)
 
     @torch.no_grad()
-    def features(self, samples: list[TrainSample], rows: Rows, *, training: bool = True) -> Features:
+    def features(
+        self, samples: list[TrainSample], rows: Rows, *, training: bool = True
+    ) -> Features:
         """The target's states, soft targets over D and arg-max for one micro-batch.
 
         training: training samples; False for held-out ones, whose indices are their own.

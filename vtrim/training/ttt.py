@@ -39,9 +39,9 @@ def gather_rows(x: Tensor, position: Tensor) -> Tensor:
 def unroll_attention(
     query: Tensor, first: tuple[Tensor, Tensor], own: list[tuple[Tensor, Tensor]], position: Tensor
 ) -> Tensor:
-    """Attention of step i's rows. query: [B, n_h, R, d_h]; first: step-0 keys, values [B, n_kv, T, d_h].
+    """Attention of step i's rows -> [B, n_h, R, d_h].
 
-    own: keys, values [B, n_kv, R, d_h] of the rows themselves at steps 1..i; position: [B, R].
+    query: [B, n_h, R, d_h]; first: keys and values of step 0, [B, n_kv, T, d_h]; own: keys, values [B, n_kv, R, d_h] of the rows themselves at steps 1..i; position: [B, R].
     """
     keys, values = first
     batch, heads, rows, size = query.shape

@@ -6,7 +6,6 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-
 from vtrim.artifacts import atomic_path
 from vtrim.errors import InputError
 from vtrim.models.draft import Eagle3Draft
@@ -20,7 +19,7 @@ class BestWeights:
         self.path = path
 
     def save(self, draft: Eagle3Draft, step: int, zero_stage: int) -> None:
-        """Writes the weights atomically; under ZeRO-3 they are gathered first (all processes call)."""
+        """Writes the weights atomically; all processes call (ZeRO-3 gathers them first)."""
         from safetensors.torch import save
 
         with _whole(draft, zero_stage):
@@ -50,5 +49,3 @@ def _whole(draft: Eagle3Draft, zero_stage: int) -> Any:
     import deepspeed
 
     return deepspeed.zero.GatheredParameters(list(draft.parameters()), modifier_rank=None)
-
-

@@ -1,0 +1,38 @@
+# Each target makes its own virtual environment and installs all it needs.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip
+
+.PHONY: demo test lint docs clean
+demo: $(VENV)/demo.done
+	$(BIN)/vtrim demo
+
+test: $(VENV)/dev.done
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+
+lint: $(VENV)/dev.done
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: $(VENV)/dev.done
+	$(BIN)/mkdocs build --strict
+
+# torch first and pinned: a plain "torch" would pull gigabytes of CUDA onto a CPU machine
+$(VENV)/demo.done: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install -q --upgrade pip
+	$(PIP) install -q -c constraints.txt torch
+	$(PIP) install -q -c constraints.txt -e '.[demo]'
+	touch $@
+
+$(VENV)/dev.done: $(VENV)/demo.done
+	$(PIP) install -q -c constraints.txt --group dev
+	touch $@
+
+clean:
+	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache
