@@ -85,6 +85,18 @@ def fingerprint_file(path: Path) -> str:
         return "sha256:" + hashlib.file_digest(handle, "sha256").hexdigest()
 
 
+def stable_safetensors(data: bytes) -> bytes:
+    """The same safetensors file with its header in key order: equal content, equal bytes.
+
+    The library writes metadata in the order of a hash map, which differs from call to call.
+    """
+    size = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + size])
+    text = json.dumps(header, sort_keys=True, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)  # the format aligns the tensors to 8 bytes
+    return len(text).to_bytes(8, "little") + text + data[8 + size :]
+
+
 class Run:
     """A run folder: where each step of the chain leaves what the next one reads.
 

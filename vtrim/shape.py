@@ -43,29 +43,30 @@ class DraftShape:
         """The default draft for a target, from its config as a plain mapping.
 
         Raises:
-            InputError: a dimension is missing, or an override names an unknown field.
+            InputError: a dimension is missing or no positive number, or an override names an
+                unknown field.
         """
         text = _text_config(config)
-        heads = int(_need(text, "num_attention_heads"))
-        hidden = int(_need(text, "hidden_size"))
+        heads = _need(text, "num_attention_heads")
+        hidden = _need(text, "hidden_size")
         values: dict[str, Any] = {
             "hidden_size": hidden,
             "target_hidden_size": hidden,
-            "intermediate_size": int(_need(text, "intermediate_size")),
+            "intermediate_size": _need(text, "intermediate_size"),
             "num_attention_heads": heads,
             "num_key_value_heads": int(text.get("num_key_value_heads") or heads),
             "head_dim": int(text.get("head_dim") or hidden // heads),
-            "target_vocab_size": int(_need(text, "vocab_size")),
-            "num_target_layers": int(_need(text, "num_hidden_layers")),
+            "target_vocab_size": _need(text, "vocab_size"),
+            "num_target_layers": _need(text, "num_hidden_layers"),
             "rms_norm_eps": float(text.get("rms_norm_eps") or 1e-5),
             "rope_theta": _rope_theta(text),
-            "max_position_embeddings": int(_need(text, "max_position_embeddings")),
+            "max_position_embeddings": _need(text, "max_position_embeddings"),
         }
         for key, value in (overrides or {}).items():
             if key not in values:
                 known = ", ".join(sorted(values))
                 raise InputError(f"draft config: unknown key '{key}'. Known: {known}.")
-            values[key] = type(values[key])(value)
+            values[key] = _positive(key, value, type(values[key]), "draft config")
         return cls(**values)
 
 
@@ -75,14 +76,24 @@ def _text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
     return nested if isinstance(nested, Mapping) else config
 
 
-def _need(config: Mapping[str, Any], key: str) -> Any:
+def _need(config: Mapping[str, Any], key: str) -> int:
+    kind = config.get("model_type", "unknown")
+    origin = f"config.json (model_type '{kind}')"
     value = config.get(key)
     if value is None:
-        kind = config.get("model_type", "unknown")
-        raise InputError(
-            f"config.json (model_type '{kind}') has no '{key}'; vtrim needs it to shape the draft."
-        )
-    return value
+        raise InputError(f"{origin} has no '{key}'; vtrim needs it to shape the draft.")
+    return int(_positive(key, value, int, origin))
+
+
+def _positive(key: str, value: Any, kind: type[int] | type[float], origin: str) -> float:
+    """``value`` as a number above 0 of that kind."""
+    try:
+        number = kind(value)
+    except (TypeError, ValueError, OverflowError):
+        number = 0
+    if not number > 0:
+        raise InputError(f"{origin}: '{key}' is {value!r}; a number above 0 is needed.")
+    return number
 
 
 def _rope_theta(config: Mapping[str, Any]) -> float:

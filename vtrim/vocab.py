@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from vtrim.artifacts import atomic_path, fingerprint_bytes
+from vtrim.artifacts import atomic_path, fingerprint_bytes, stable_safetensors
 from vtrim.errors import InputError
 
 Ids = npt.NDArray[np.int64]
@@ -77,12 +77,17 @@ class DraftVocab:
         return fingerprint_bytes(f"{self.target_vocab_size}:".encode() + self.ids.tobytes())
 
     def save(self, path: Path, metadata: dict[str, str] | None = None) -> None:
-        """Writes ``d2t`` (int64 offsets) and ``t2d`` (bool) as safetensors, atomically."""
+        """Writes ``d2t`` (int64 offsets) and ``t2d`` (bool) as safetensors, atomically.
+
+        Equal vocabularies and metadata give equal bytes.
+        """
         from safetensors.numpy import save
 
-        data = save({"d2t": self.d2t, "t2d": self.t2d}, metadata={"format": "pt", **(metadata or {})})
+        data = save(
+            {"d2t": self.d2t, "t2d": self.t2d}, metadata={"format": "pt", **(metadata or {})}
+        )
         with atomic_path(path) as temporary:
-            temporary.write_bytes(data)
+            temporary.write_bytes(stable_safetensors(data))
 
     @classmethod
     def load(cls, path: Path) -> DraftVocab:

@@ -29,11 +29,17 @@ def rope(x: Tensor, position: int, theta: float) -> Tensor:
     return out
 
 
-def layer(w: dict[str, Tensor], cfg: Any, embed: Tensor, hidden: Tensor, pos: int, seen: list[Any]) -> Any:
+def layer(
+    w: dict[str, Tensor], cfg: Any, embed: Tensor, hidden: Tensor, pos: int, seen: list[Any]
+) -> Any:
     """One row through the draft layer; ``seen`` are (key, value) pairs visible before this row."""
     eps = cfg.rms_norm_eps
-    x = torch.cat([rms(embed, w["midlayer.input_layernorm.weight"], eps),
-                   rms(hidden, w["midlayer.hidden_norm.weight"], eps)])
+    x = torch.cat(
+        [
+            rms(embed, w["midlayer.input_layernorm.weight"], eps),
+            rms(hidden, w["midlayer.hidden_norm.weight"], eps),
+        ]
+    )
     p = "midlayer.self_attn."
     size = cfg.head_dim
     q = rope((w[p + "q_proj.weight"] @ x).view(-1, size), pos, cfg.rope_theta)
@@ -61,8 +67,16 @@ def trained_rows(mask: list[int], t: int, i: int, alignment: str) -> bool:
 
 
 def reference_step(
-    w: dict[str, Tensor], cfg: Any, kept: list[int], samples: list[tuple[list[int], list[int]]],
-    teacher: list[Tensor], aux: list[Tensor], table: Tensor, steps: int, decay: float, alignment: str,
+    w: dict[str, Tensor],
+    cfg: Any,
+    kept: list[int],
+    samples: list[tuple[list[int], list[int]]],
+    teacher: list[Tensor],
+    aux: list[Tensor],
+    table: Tensor,
+    steps: int,
+    decay: float,
+    alignment: str,
 ) -> tuple[Tensor, list[Tensor]]:
     """Total loss and the loss of each TTT step.
 

@@ -18,7 +18,7 @@ from vtrim.training.teacher import Teacher
 from vtrim.training.ttt import TTTModel, step_loss
 
 sys.path.insert(0, str(Path(__file__).parent))
-from reference import reference_step  # noqa: E402
+from reference import reference_step
 
 SIZES = {
     "vocab_size": 40,
@@ -39,7 +39,7 @@ SAMPLES = [
 KEPT = [0, 1, 2, 3, 5, 8, 9, 11, 12, 14, 17, 20, 22, 25, 30, 31, 33, 36]
 
 
-def _target(family: str, kept_bias: float = 0.0) -> Target:
+def _target(family: str) -> Target:
     config_class, model_class = FAMILIES[family]
     torch.manual_seed(3)
     model = model_class(config_class(**SIZES, tie_word_embeddings=False))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -50,7 +51,12 @@ DeviceOption = Annotated[
 
 notes = Console(stderr=True, highlight=False)
 results = Console(highlight=False)
-_settings = {"quiet": False, "verbose": False}
+_settings = {"quiet": False, "verbose": False, "own_process": False}
+
+
+def own_process() -> None:
+    """Tells that this process runs one command and nothing else."""
+    _settings["own_process"] = True
 
 
 def set_verbosity(*, quiet: bool, verbose: bool) -> None:
@@ -71,7 +77,21 @@ def warn(message: str) -> None:
 
 def emit_json(value: dict[str, Any]) -> None:
     """The one JSON object of ``--json``."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+    results.file.write(json.dumps(value, ensure_ascii=False) + "\n")
+    results.file.flush()
+
+
+def divert_stdout() -> None:
+    """Sends what libraries print on stdout to stderr; results keep the real stdout.
+
+    Done only in a process of our own: DeepSpeed logs to stdout, from C++ code too.
+    """
+    if not _settings["own_process"]:
+        return
+    sys.stdout.flush()
+    results.file = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    _settings["own_process"] = False
 
 
 def open_run(path: Path | None) -> Run:
@@ -119,7 +139,8 @@ def pick_dtype(dtype: str) -> Any:
 
 
 def hush_libraries() -> None:
-    """Turns off the progress bars and notices of transformers and datasets."""
+    """Keeps the notices of transformers and DeepSpeed out of the results, and their bars away."""
+    divert_stdout()
     import transformers
 
     transformers.utils.logging.set_verbosity_error()

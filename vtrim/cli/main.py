@@ -67,6 +67,8 @@ def options(
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs one command: exit code 0; 2 on bad input (one ``error:`` line); 130 on Ctrl-C."""
+    if arguments is None:
+        common.own_process()
     try:
         code = app(args=arguments, standalone_mode=False)
     except VtrimError as error:

@@ -18,8 +18,8 @@ class Proposal:
 
     tokens: [L] target ids. log_q: [L, k] log-probabilities over the draft vocabulary of the law
     really drawn from (temperature included), fp32; None for a one-hot (greedy) proposal.
-    log_q_soft: [L, k] the draft's own distribution for rules that compare distributions
-    (temperature 1 when decoding greedily, else the same law as ``log_q``).
+    log_q_soft: [L, k] the draft's own distribution for rules that compare distributions, fp32
+    (temperature 1 when decoding greedily, else the temperature of ``log_q``; never filtered).
     vocab_ids: [k] target id of each draft id, ascending.
     """
 
@@ -36,7 +36,7 @@ class Verification:
     hidden: [L+1, d] final normed states; logits: [L+1, V] clean logits (row j judges drafted token
     j, row L gives the bonus token); head: the target's own head path, [..., d] -> [..., V];
     temperature: 0 is greedy; position: absolute position of the first drafted token; prompt: index
-    of the prompt, part of every random seed.
+    of the prompt, part of every random seed; top_k and top_p: filters of the target's law.
     """
 
     hidden: Tensor
@@ -45,6 +45,8 @@ class Verification:
     temperature: float
     position: int
     prompt: int
+    top_k: int = 0
+    top_p: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +61,42 @@ class Verdict:
 class Acceptor(Protocol):
     """A rule that decides how much of a proposal is kept."""
 
-    name: str
-    lossless: bool
+    @property
+    def name(self) -> str:
+        """Its name in the table of acceptors."""
+        ...
+
+    @property
+    def lossless(self) -> bool:
+        """Whether the output follows the target's own law."""
+        ...
 
     def accept(self, proposal: Proposal, view: Verification) -> Verdict:
         """Judges one proposal; random draws come from (seed, prompt, position) only."""
+        ...
+
+
+class Drafter(Protocol):
+    """What proposes tokens: a chain, a tree or a second model; it keeps its own cache."""
+
+    context_length: int
+
+    def start(self, capacity: int) -> None:
+        """Forgets everything; makes room for ``capacity`` tokens."""
+        ...
+
+    def extend(self, aux: Tensor, tokens: Tensor) -> Tensor:
+        """Takes in R rows of target states, aux [1, R, 3d], and the token behind each, [R]."""
+        ...
+
+    def propose(
+        self,
+        aux: Tensor,
+        tokens: Tensor,
+        num_draft_tokens: int,
+        *,
+        temperature: float,
+        seed: tuple[int, int],
+    ) -> Proposal:
+        """Takes in R rows as ``extend`` does, then drafts; ``seed`` is (seed, prompt)."""
         ...

@@ -48,7 +48,7 @@ class Target:
     """A causal LM in evaluation mode, with hooks on the blocks whose inputs the draft reads."""
 
     def __init__(
-        self, model: nn.Module, name: str, aux_layer_ids: tuple[int, int, int] | None = None
+        self, model: Any, name: str, aux_layer_ids: tuple[int, int, int] | None = None
     ) -> None:
         model.eval()
         model.requires_grad_(False)

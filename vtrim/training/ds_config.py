@@ -53,7 +53,7 @@ def read_user_config(path: Path) -> dict[str, Any]:
 
 
 def settings_from(user: dict[str, Any]) -> dict[str, Any]:
-    """The run settings that a user's config decides: batch, accumulation, clipping, stage, dtype."""
+    """The run settings that a user's config decides: batch sizes, clipping, stage, dtype."""
     found: dict[str, Any] = {}
     for key, name in (
         ("train_micro_batch_size_per_gpu", "micro_batch"),

@@ -41,7 +41,8 @@ def unroll_attention(
 ) -> Tensor:
     """Attention of step i's rows -> [B, n_h, R, d_h].
 
-    query: [B, n_h, R, d_h]; first: keys and values of step 0, [B, n_kv, T, d_h]; own: keys, values [B, n_kv, R, d_h] of the rows themselves at steps 1..i; position: [B, R].
+    query: [B, n_h, R, d_h]; first: keys and values of step 0, [B, n_kv, T, d_h]; own: those of
+    the rows themselves at steps 1..i, [B, n_kv, R, d_h]; position: [B, R].
     """
     keys, values = first
     batch, heads, rows, size = query.shape

@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from vtrim.artifacts import Run, write_json
+from vtrim.cli.main import main
+
+LLAMA = {
+    "model_type": "llama",
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "vocab_size": 128256,
+    "num_hidden_layers": 32,
+    "max_position_embeddings": 131072,
+}
+Vtrim = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def vtrim(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Vtrim:
+    """Runs a command: exit code, stdout, stderr."""
+    monkeypatch.setenv("COLUMNS", "120")
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            main([str(argument) for argument in arguments])
+        out, err = capfd.readouterr()
+        return int(ended.value.code or 0), out, err
+
+    return call
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    """The config.json of Llama-3.1-8B, as far as a draft needs it."""
+    path = tmp_path / "llama" / "config.json"
+    write_json(path, LLAMA)
+    return path
+
+
+def test_a_config_file_gives_the_cost_to_the_unit(config: Path, vtrim: Vtrim) -> None:
+    code, out, err = vtrim("flops", config, "--json")
+    assert (code, err) == (0, "")
+    printed = json.loads(out)
+    assert printed["components"] == {
+        "fc": 100_663_296,
+        "attention": 134_217_728,
+        "mlp": 352_321_536,
+        "lm_head": 1_050_673_152,
+    }
+    assert (printed["total"], printed["draft_vocab_size"]) == (1_637_875_712, 128256)
+    assert printed["lm_head_share"] == pytest.approx(0.6415, abs=5e-5)
+
+
+def test_a_folder_and_the_run_are_read_like_the_file(
+    config: Path, tmp_path: Path, vtrim: Vtrim
+) -> None:
+    write_json(Run(tmp_path / "run").target_config, LLAMA)
+    by_folder = json.loads(vtrim("flops", config.parent, "--json")[1])
+    by_run = json.loads(vtrim("flops", "--run", tmp_path / "run", "--json")[1])
+    assert by_folder["total"] == by_run["total"] == 1_637_875_712
+
+
+def test_a_smaller_head_is_compared_with_the_full_one(config: Path, vtrim: Vtrim) -> None:
+    printed = json.loads(vtrim("flops", config, "--draft-vocab-size", 32000, "--json")[1])
+    assert printed["flops_reduction"] == pytest.approx(0.4814, abs=5e-5)
+    code, out, _ = vtrim("flops", config, "--draft-vocab-size", 32000)
+    assert code == 0
+    assert "lm head" in out
+    assert "48.14% fewer FLOPs than with all 128,256 rows (1,637,875,712)." in out
+
+
+def test_the_options_change_what_is_counted(config: Path, vtrim: Vtrim) -> None:
+    arguments = ("--recursive", "--context", 1000, "--tokens", 2, "--json")
+    printed = json.loads(vtrim("flops", config, *arguments)[1])
+    assert printed["components"]["fc"] == 0
+    assert printed["components"]["attention_scores"] == 2 * 4 * 4096 * 1000
+    assert printed["bytes"]["attention_scores"] == 2 * 2 * 8 * 128 * 1000
+    assert printed["total"] == sum(printed["components"].values())
+
+
+def test_dimensions_that_a_config_leaves_to_its_model_class_are_filled_in(
+    tmp_path: Path, vtrim: Vtrim
+) -> None:
+    # Gemma 3 writes neither heads nor vocabulary into its text part
+    text = {"hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 34}
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"model_type": "gemma3_text", **text}))
+    code, out, err = vtrim("flops", path, "--json")
+    assert code == 0, err
+    assert json.loads(out)["target_vocab_size"] == 262208
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--draft-vocab-size", "0"], "must lie between 1 and the 128256 rows"),
+        (["--draft-vocab-size", "128257"], "must lie between 1 and the 128256 rows"),
+        (["--context", "-1"], "--context -1: must be at least 0"),
+        (["--tokens", "0"], "--tokens 0: must be at least 1"),
+    ],
+)
+def test_an_option_out_of_range_is_refused(
+    config: Path, vtrim: Vtrim, options: list[str], message: str
+) -> None:
+    code, out, err = vtrim("flops", config, *options)
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ")
+    assert message in err
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"hidden_size": 64}', "has no 'num_attention_heads'"),
+        ('{"hidden_size": ', "not a whole JSON file"),
+        ("[1]", "a JSON object is expected"),
+    ],
+)
+def test_a_file_that_is_no_config_is_refused_by_name(
+    tmp_path: Path, vtrim: Vtrim, content: str, message: str
+) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(content)
+    code, out, err = vtrim("flops", path)
+    assert (code, out) == (2, "")
+    assert str(path) in err
+    assert message in err
+
+
+def test_a_missing_config_file_is_refused(tmp_path: Path, vtrim: Vtrim) -> None:
+    code, _, err = vtrim("flops", tmp_path / "config.json")
+    assert code == 2
+    assert "no such file" in err
+
+
+def test_a_config_file_needs_neither_torch_nor_transformers(config: Path) -> None:
+    script = (
+        "import sys\n"
+        "from vtrim.cli.main import main\n"
+        "try:\n"
+        f"    main(['flops', {str(config)!r}])\n"
+        "except SystemExit as ended:\n"
+        "    assert not ended.code, ended.code\n"
+        "heavy = {'torch', 'transformers', 'deepspeed', 'optuna'} & set(sys.modules)\n"
+        "sys.exit(f'imported: {heavy}' if heavy else 0)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr

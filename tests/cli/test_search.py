@@ -1,0 +1,298 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors import safe_open
+
+from vtrim.artifacts import Run, fingerprint_json, read_json, write_json
+from vtrim.cli.main import main
+from vtrim.trimming.coverage import Coverage
+from vtrim.vocab import DraftVocab
+
+CONFIG = {
+    "model_type": "llama",
+    "vocab_size": 64,
+    "hidden_size": 64,
+    "num_hidden_layers": 8,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "intermediate_size": 16,
+    "max_position_embeddings": 128,
+}
+TOKENS, STOP = 54, 51
+TIES = {0: 40, 5: 25, 6: 15, 20: 10, 21: 4, 22: 2, 23: 2, STOP: 2}
+
+
+def make_run(
+    folder: Path,
+    counts: dict[int, int] | None = None,
+    *,
+    stop_ids: tuple[int, ...] = (),
+    fingerprint: str = "sha256:words",
+    target: str | None = "toy",
+) -> Run:
+    """A run folder as `vtrim coverage` leaves it; target None: counted with a tokenizer alone."""
+    rows = 64 if target else TOKENS
+    array = np.zeros(rows, dtype=np.int64)
+    for token, count in (counts or TIES).items():
+        array[token] = count
+    heldout = array // 5
+    Coverage(
+        counts=array,
+        heldout_counts=heldout,
+        target_vocab_size=rows,
+        tokenizer_length=TOKENS,
+        tokenizer_fingerprint=fingerprint,
+        data_fingerprint="sha256:data",
+        stop_ids=stop_ids,
+        rows_used=10,
+    ).save(folder / "coverage.npz")
+    run = Run(folder)
+    entry = {
+        "name": target,
+        "revision": None,
+        "tokenizer_fingerprint": fingerprint,
+        "vocab_size": rows,
+        "tokenizer_length": TOKENS,
+        "stop_ids": list(stop_ids),
+        "trust_remote_code": False,
+    }
+    run.update(target=entry)
+    run.record("coverage", {"tokens": int(array.sum())})
+    if target:
+        write_json(run.target_config, CONFIG)
+    return run
+
+
+Vtrim = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def vtrim(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Vtrim:
+    """Runs a command: exit code, stdout, stderr."""
+    monkeypatch.setenv("COLUMNS", "120")
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            main([str(argument) for argument in arguments])
+        out, err = capfd.readouterr()
+        return int(ended.value.code or 0), out, err
+
+    return call
+
+
+def test_a_search_writes_the_vocabulary_every_trial_and_the_step(
+    tmp_path: Path, vtrim: Vtrim
+) -> None:
+    run = make_run(tmp_path, stop_ids=(STOP,))
+    code, out, err = vtrim("search", "--run", tmp_path, "--json")
+    assert (code, err) == (0, "")
+    printed = json.loads(out)
+    vocab = DraftVocab.load(run.vocab)
+    assert printed["k"] == vocab.size == 8
+    assert STOP in vocab.ids
+    assert (vocab.target_vocab_size, int(vocab.ids.max()) < TOKENS) == (64, True)
+    saved = json.loads(run.search.read_text())
+    assert len(saved["trial_log"]) == 100
+    assert saved["k"] in saved["curve"]["k"]
+    assert saved["vocab_fingerprint"] == vocab.fingerprint
+    assert saved["coverage_fingerprint"] == Coverage.load(run.coverage).fingerprint
+    step = run.step("search")
+    assert (step["k"], step["coverage"], step["alpha"], step["seed"]) == (8, 1.0, 0.6, 42)
+    assert (step["vocab_fingerprint"], "trial_log" in step) == (vocab.fingerprint, False)
+    with safe_open(run.vocab, framework="numpy") as file:
+        metadata = file.metadata()
+    assert metadata["tokenizer_fingerprint"] == "sha256:words"
+    assert metadata["coverage_fingerprint"] == saved["coverage_fingerprint"]
+
+
+def test_json_holds_the_promised_fields(tmp_path: Path, vtrim: Vtrim) -> None:
+    make_run(tmp_path, stop_ids=(STOP,))
+    printed = json.loads(vtrim("search", "--run", tmp_path, "--json", "--keep", 30)[1])
+    promised = {
+        "k",
+        "sampler",
+        "coverage",
+        "flops_reduction",
+        "utility",
+        "exact",
+        "regret",
+        "alpha",
+        "cmin",
+        "trials",
+        "forced",
+        "artifact",
+    }
+    assert promised <= set(printed)
+    assert {"k", "utility"} <= set(printed["exact"])
+    assert printed["forced"] == [STOP, 30]
+    assert printed["artifact"] == str(tmp_path / "vocab.safetensors")
+    assert (printed["exact"]["k"], printed["regret"], printed["filled"]) == (9, 0, 0)
+    assert printed["utility"] == pytest.approx(0.6 + 0.4 * 128 * (64 - 9) / 79872)
+
+
+def test_the_table_shows_both_samplers_and_marks_the_written_one(
+    tmp_path: Path, vtrim: Vtrim
+) -> None:
+    make_run(tmp_path, stop_ids=(STOP,))
+    code, out, err = vtrim("search", "--run", tmp_path, "--sampler", "exact", "--preset", "paper")
+    assert code == 0
+    for shown in ("tpe", "exact *", "regret of TPE", "plateau", "79,872", "forced: 1 (ids 51)"):
+        assert shown in out, shown
+    assert "vocab.safetensors written: 8 ids (sampler exact)" in err
+
+
+def test_the_floor_is_named_where_it_decides(tmp_path: Path, vtrim: Vtrim) -> None:
+    make_run(tmp_path)
+    _, out, _ = vtrim("search", "--run", tmp_path, "--alpha", "0", "--cmin", "0.95")
+    assert "the floor cmin decides: by utility alone the best k is 1" in out
+
+
+def test_two_searches_with_one_seed_write_the_same_bytes(tmp_path: Path, vtrim: Vtrim) -> None:
+    # Trials live in memory: the second search tries the first one's sizes again by design.
+    run = make_run(tmp_path)
+    arguments = ("search", "--run", tmp_path, "--trials", "5", "--seed", "7", "--cmin", "0.5")
+    assert vtrim(*arguments)[0] == 0
+    first = (run.vocab.read_bytes(), run.search.read_bytes())
+    assert vtrim(*arguments)[0] == 0
+    assert (run.vocab.read_bytes(), run.search.read_bytes()) == first
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--alpha", "1.5"], "--alpha 1.5: must lie in [0, 1]"),
+        (["--alpha", "-0.1"], "--alpha -0.1: must lie in [0, 1]"),
+        (["--alpha", "nan"], "--alpha nan: not a number"),
+        (["--alpha", "much"], "--alpha much: not a number"),
+        (["--cmin", "1.2"], "--cmin 1.2: must lie in [0, 1]"),
+        (["--cmin", "95"], "a share between 0 and 1 is meant"),
+        (["--kmin", "0"], "--kmin 0: must be at least 1"),
+        (["--kmin", "10", "--kmax", "5"], "the range is empty"),
+        (["--trials", "0"], "--trials 0: must be at least 1"),
+        (["--trials", "many"], "--trials"),
+        (["--sampler", "grid"], "Known: tpe, exact"),
+        (["--preset", "fast"], "Known: default, paper"),
+        (["--grid"], "--grid"),
+    ],
+)
+def test_a_bad_option_stops_before_any_file_is_read(
+    tmp_path: Path, vtrim: Vtrim, options: list[str], message: str
+) -> None:
+    code, out, err = vtrim("search", "--run", tmp_path / "nowhere", *options)
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ")
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def bad_runs(folder: Path) -> dict[str, tuple[list[str], str]]:
+    """Runs and options that do not fit, and what the error has to say."""
+    make_run(folder / "infeasible", stop_ids=(STOP,))
+    make_run(folder / "alone", target=None)
+    cut = make_run(folder / "cut")
+    cut.coverage.write_bytes(cut.coverage.read_bytes()[:500])
+    mixed = make_run(folder / "mixed")
+    mixed.update(target={**mixed.read()["target"], "tokenizer_fingerprint": "sha256:other"})
+    (folder / "empty").mkdir()
+    return {
+        "infeasible": (["--kmax", "5"], "best coverage is 0.92 (k 5, 1 of them forced tokens)"),
+        "alone": ([], "Name the model with --target"),
+        "cut": ([], "coverage.npz: incomplete"),
+        "mixed": ([], "tokenizer of another model than the coverage's"),
+        "empty": ([], "Run `vtrim coverage` first"),
+    }
+
+
+@pytest.mark.parametrize("name", ["infeasible", "alone", "cut", "mixed", "empty"])
+def test_a_run_that_cannot_be_searched_is_refused_in_one_line_and_nothing_is_written(
+    tmp_path: Path, vtrim: Vtrim, name: str
+) -> None:
+    options, message = bad_runs(tmp_path)[name]
+    code, out, err = vtrim("search", "--run", tmp_path / name, "--json", *options)
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ")
+    assert message in err
+    assert err.count("\n") == 1
+    assert not (tmp_path / name / "vocab.safetensors").exists()
+    assert not (tmp_path / name / "search.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--kmax", "55"], "the tokenizer has 54 ids"),
+        (["--keep", "54"], "--keep 54: not a token id"),
+        (["--kmin", "60"], "the range is empty"),
+        (["--kmax", "1", "--keep", "3", "--keep", "4"], "do not fit into --kmax 1"),
+    ],
+)
+def test_an_option_that_does_not_fit_the_counts_is_refused(
+    tmp_path: Path, vtrim: Vtrim, options: list[str], message: str
+) -> None:
+    make_run(tmp_path)
+    code, out, err = vtrim("search", "--run", tmp_path, *options)
+    assert (code, out) == (2, "")
+    assert message in err
+
+
+def test_counts_of_a_tokenizer_alone_are_searched_for_a_model_with_that_tokenizer(
+    tmp_path: Path, inputs: Path, vtrim: Vtrim
+) -> None:
+    from vtrim.models.hub import load_tokenizer, tokenizer_fingerprint
+
+    target = inputs / "target_chain"
+    fingerprint = tokenizer_fingerprint(load_tokenizer(str(target)))
+    run = make_run(tmp_path, fingerprint=fingerprint, target=None)
+    code, out, err = vtrim("search", "--run", tmp_path, "--target", target, "--json")
+    assert code == 0, err
+    assert json.loads(out)["forced"] == [STOP]
+    assert DraftVocab.load(run.vocab).target_vocab_size == 64
+    entry: dict[str, Any] = run.read()["target"]
+    assert (entry["name"], entry["vocab_size"], entry["stop_ids"]) == (str(target), 64, [STOP])
+    assert entry["config_fingerprint"] == fingerprint_json(read_json(run.target_config))
+    # the steps that follow, and a search without --target, find the model in the run
+    assert vtrim("search", "--run", tmp_path)[0] == 0
+
+
+def test_a_model_with_another_tokenizer_is_refused(
+    tmp_path: Path, inputs: Path, vtrim: Vtrim
+) -> None:
+    run = make_run(tmp_path)
+    before = run.manifest.read_bytes()
+    code, out, err = vtrim("search", "--run", tmp_path, "--target", inputs / "target_chain")
+    assert (code, out) == (2, "")
+    assert "tokenizer of another model than the coverage's" in err
+    assert run.manifest.read_bytes() == before
+
+
+def test_search_needs_neither_torch_nor_transformers(tmp_path: Path) -> None:
+    make_run(tmp_path)
+    script = (
+        "import sys\n"
+        "from vtrim.cli.main import main\n"
+        "try:\n"
+        f"    main(['search', '--run', {str(tmp_path)!r}, '--trials', '3', '--json'])\n"
+        "except SystemExit as ended:\n"
+        "    assert not ended.code, ended.code\n"
+        "heavy = {'torch', 'transformers', 'deepspeed', 'datasets'} & set(sys.modules)\n"
+        "sys.exit(f'imported: {heavy}' if heavy else 0)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONWARNINGS": "error"},
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["trials"] == 3

@@ -1,0 +1,76 @@
+"""Rendered text to token ids and reply mask."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vtrim.chat.template import Span
+from vtrim.errors import InputError
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Encoded:
+    """ids: [T]; mask: [T] True on reply tokens; straddling: tokens that cross the start of one."""
+
+    ids: npt.NDArray[np.int64]
+    mask: npt.NDArray[np.bool_]
+    straddling: int
+
+
+def fast_backend(tokenizer: Any) -> Any:
+    """The ``tokenizers`` object inside a tokenizer, without truncation and padding.
+
+    Raises:
+        InputError: there is none, so characters cannot be traced to tokens.
+    """
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None or not hasattr(backend, "encode_batch_fast"):
+        raise InputError(
+            f"{tokenizer.name_or_path}: {type(tokenizer).__name__} has no fast `tokenizers` "
+            "backend, which the reply mask needs. Use a repository with a tokenizer.json."
+        )
+    backend.no_truncation()
+    backend.no_padding()
+    return backend
+
+
+def encode(backend: Any, text: str, spans: Iterable[Span]) -> Encoded:
+    """Encodes the whole text; a reply token starts in [start, end) of a span.
+
+    Where the ids of the text before a span are a prefix of all ids, this cuts at that prefix. A
+    token that begins before the span and ends in it is no reply token; it is counted.
+    """
+    encoding = backend.encode(text, add_special_tokens=False)
+    ids = np.asarray(encoding.ids, dtype=np.int64)
+    offsets = np.asarray(encoding.offsets, dtype=np.int64).reshape(-1, 2)
+    mask = np.zeros(ids.size, dtype=np.bool_)
+    straddling = 0
+    for start, end in spans:
+        inside = (offsets[:, 0] >= start) & (offsets[:, 0] < end)
+        crossing = np.count_nonzero((offsets[:, 0] < start) & (offsets[:, 1] > start))
+        if text[start - 1 : start] == " ":
+            first = _first_reply_token(backend, text[:start], ids)
+            hidden = inside & (np.arange(ids.size) < first)
+            crossing += np.count_nonzero(hidden)
+            inside &= ~hidden
+        mask |= inside
+        straddling += int(crossing)
+    return Encoded(ids, mask, straddling)
+
+
+def _first_reply_token(backend: Any, prompt: str, ids: npt.NDArray[np.int64]) -> int:
+    """Index of the first token that can belong to a reply after ``prompt``, which ends in a space.
+
+    Byte-level tokenizers may report " word" as starting after its space. The token at the first
+    difference from the prompt's own ids takes the place of prompt text, so it starts before the
+    reply whatever its offset says.
+    """
+    alone = np.asarray(backend.encode(prompt, add_special_tokens=False).ids, dtype=np.int64)
+    size = min(alone.size, ids.size)
+    differs = np.flatnonzero(alone[:size] != ids[:size])
+    return int(differs[0]) + 1 if differs.size else int(alone.size)

@@ -1,0 +1,109 @@
+"""A chain of tokens drafted one by one with an EAGLE-3 draft and its own key/value cache.
+
+Row i pairs the target's states f_i with the embedding of token i+1 and sits at RoPE position i.
+Rows made from the target's states are committed; rows of the chain, which feed back the draft's own
+pre-norm output, are overwritten in the next round and made anew from fresh states if their tokens
+were accepted. Shapes: R rows, L drafted tokens, d hidden size, k draft vocabulary.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from vtrim.decoding.cache import DraftCache
+from vtrim.decoding.protocol import Proposal
+from vtrim.decoding.sampling import Purpose, draw, law
+from vtrim.models.draft import Attend, Eagle3Draft
+
+
+class ChainDrafter:
+    """Drafts L tokens: one pass over the rows the target has just judged, then L-1 single rows."""
+
+    def __init__(self, draft: Eagle3Draft, embedding: Tensor) -> None:
+        """embedding: [V, d] the target's input embedding, unscaled."""
+        self.draft = draft
+        self.embedding = embedding
+        self.dtype = draft.fc.weight.dtype
+        self.context_length = draft.shape.max_position_embeddings
+        self._groups = draft.shape.num_attention_heads // draft.shape.num_key_value_heads
+        self.cache = DraftCache(draft.shape, 0, draft.fc.weight)
+
+    def start(self, capacity: int) -> None:
+        """Forgets everything; makes room for ``capacity`` rows."""
+        if self.cache.capacity < capacity:
+            self.cache = DraftCache(self.draft.shape, capacity, self.draft.fc.weight)
+        self.cache.committed = 0
+
+    def extend(self, aux: Tensor, tokens: Tensor) -> Tensor:
+        """Commits R rows; returns their pre-norm outputs [1, R, d].
+
+        aux: [1, R, 3d] the target's states; tokens: [R] the token after each of them.
+        """
+        hidden = self.draft.fuse(aux.to(self.dtype))
+        start = self.cache.committed
+        out = self._rows(tokens, hidden, start)
+        self.cache.committed = start + tokens.shape[0]
+        return out
+
+    def propose(
+        self,
+        aux: Tensor,
+        tokens: Tensor,
+        num_draft_tokens: int,
+        *,
+        temperature: float,
+        seed: tuple[int, int],
+    ) -> Proposal:
+        """The chain after the last of ``tokens``; ``seed`` is (seed, prompt)."""
+        hidden = self.extend(aux, tokens)[:, -1:]
+        position = self.cache.committed + 1  # of the first drafted token
+        drafted: list[Tensor] = []
+        laws: list[Tensor] = []
+        while True:
+            logits = self.draft.logits(hidden)[0].float()
+            laws.append(law(logits, temperature or 1.0))
+            if temperature == 0:
+                index = logits.argmax(dim=-1)
+            else:
+                place = (*seed, position + len(drafted))
+                index = draw(laws[-1].exp(), place, Purpose.DRAFT)
+            drafted.append(self.draft.vocab_ids[index])
+            if len(drafted) == num_draft_tokens:
+                break
+            hidden = self._rows(drafted[-1], hidden, position + len(drafted) - 2)
+        log_q = torch.cat(laws)
+        return Proposal(
+            tokens=torch.cat(drafted),
+            log_q=log_q if temperature > 0 else None,
+            log_q_soft=log_q,
+            vocab_ids=self.draft.vocab_ids,
+        )
+
+    def _rows(self, tokens: Tensor, hidden: Tensor, start: int) -> Tensor:
+        """One pass of the draft's layer over rows start..start+R-1; their pre-norm outputs."""
+        embeds = F.embedding(tokens, self.embedding)[None].to(self.dtype)
+        positions = torch.arange(start, start + tokens.shape[0], device=tokens.device)[None]
+        return self.draft.step(embeds, hidden, positions, self._attend(start))
+
+    def _attend(self, start: int) -> Attend:
+        """Causal attention over the cache, with new rows written from ``start`` on."""
+
+        def attend(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+            keys, values = self.cache.write(start, keys, values)
+            rows = queries.shape[2]
+            if start == 0 and rows > 1:
+                return F.scaled_dot_product_attention(
+                    queries, keys, values, is_causal=True, enable_gqa=True
+                )
+            # Query heads that share a key head become rows of one head: the keys are read once.
+            packed = queries.reshape(1, keys.shape[1], self._groups * rows, -1)
+            mask = None
+            if rows > 1:
+                seen = torch.ones(rows, start + rows, dtype=torch.bool, device=queries.device)
+                mask = seen.tril(start).repeat(self._groups, 1)
+            context = F.scaled_dot_product_attention(packed, keys, values, attn_mask=mask)
+            return context.reshape(queries.shape)
+
+        return attend

@@ -1,0 +1,100 @@
+"""Laws over a vocabulary, and draws that depend on where a token stands, not on how it got there.
+
+Every random number is a function of (seed, prompt, absolute position, purpose), read from a
+counter-based generator (Philox), so a result does not depend on how positions fall into blocks.
+Draws are made on the CPU and are the same on every device.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vtrim.decoding.protocol import Verification
+
+Place = tuple[int, int, int]
+"""Where a random number belongs: (seed, prompt, absolute position)."""
+
+_WORD = (1 << 64) - 1
+
+
+class Purpose(IntEnum):
+    """What a random number decides; numbers of different purposes are independent."""
+
+    DRAFT = 0  # the drafted token
+    ACCEPT = 1  # whether it is kept
+    TARGET = 2  # the target's own token
+    MASK = 3  # the dropout masks of DropMatch
+
+
+def _stream(place: Place, purpose: Purpose) -> np.random.Philox:
+    seed, prompt, position = place
+    key = [seed & _WORD, prompt & _WORD]
+    return np.random.Philox(key=key, counter=[0, position & _WORD, int(purpose), 0])
+
+
+def uniform(place: Place, purpose: Purpose) -> float:
+    """The random number in [0, 1) of a place and a purpose."""
+    return float(int(_stream(place, purpose).random_raw()) >> 11) * 2.0**-53
+
+
+def keep_masks(place: Place, *, num_heads: int, size: int, p_drop: float) -> Tensor:
+    """[num_heads, size] bool, True where a unit is kept; P(True) = 1 - p_drop to within 2**-32.
+
+    Row i is the same whatever the number of heads.
+    """
+    words = _stream(place, Purpose.MASK).random_raw(num_heads * ((size + 1) // 2))
+    draws = words.reshape(num_heads, -1).view(np.uint32)[:, :size]
+    return torch.from_numpy(draws >= round(p_drop * 2**32))
+
+
+def law(logits: Tensor, temperature: float, top_k: int = 0, top_p: float = 1.0) -> Tensor:
+    """[..., V] fp32 log-probabilities that a token is drawn from. logits: [..., V], below inf.
+
+    Temperature 0 puts all mass on the (first) arg-max. top_k keeps the k largest logits and their
+    ties (0: all), then top_p the smallest set of most likely tokens that holds this much mass.
+    """
+    wide = logits.float()
+    if temperature == 0:
+        one_hot = torch.full_like(wide, -torch.inf)
+        return one_hot.scatter_(-1, wide.argmax(-1, keepdim=True), 0.0)
+    # The largest logit goes to 0 first, so that a small temperature cannot overflow.
+    scaled = (wide - wide.amax(-1, keepdim=True)) / temperature
+    if 0 < top_k < scaled.shape[-1]:
+        least = scaled.topk(top_k, dim=-1).values[..., -1:]
+        scaled = scaled.masked_fill(scaled < least, -torch.inf)
+    if top_p < 1:
+        scaled = _nucleus(scaled, top_p)
+    return scaled.log_softmax(-1)
+
+
+def _nucleus(logits: Tensor, top_p: float) -> Tensor:
+    """The logits with -inf outside the smallest most likely set whose mass reaches ``top_p``."""
+    ranked, order = logits.softmax(-1).sort(dim=-1, descending=True, stable=True)
+    before = ranked.cumsum(-1) - ranked  # mass of the more likely tokens; 0 for the first
+    outside = torch.zeros_like(before, dtype=torch.bool).scatter_(-1, order, before >= top_p)
+    return logits.masked_fill(outside, -torch.inf)
+
+
+def draw(weights: Tensor, place: Place, purpose: Purpose) -> Tensor:
+    """Index [...] of a token drawn by inverting the cumulative law; never one of weight 0.
+
+    weights: [..., n] non-negative, any positive sum. All rows share the one random number.
+    """
+    cumulative = weights.cumsum(-1, dtype=torch.float64)
+    # Below the total even after rounding, so the index is in range; right=True: a token of weight 0
+    # does not lift the cumulative law and is passed over.
+    level = cumulative[..., -1:] * uniform(place, purpose)
+    return torch.searchsorted(cumulative, level, right=True).squeeze(-1)
+
+
+def target_token(view: Verification, row: int, seed: int) -> int:
+    """The target's own token at a row: its arg-max at temperature 0, else a draw from its law."""
+    logits = view.logits[row]
+    if view.temperature == 0:
+        return int(logits.float().argmax())  # arg-max over bf16 is slow on a CPU
+    weights = law(logits, view.temperature, view.top_k, view.top_p).exp()
+    return int(draw(weights, (seed, view.prompt, view.position + row), Purpose.TARGET))

@@ -1,0 +1,163 @@
+"""Plain decoding, exact acceptance and a chosen rule on the same prompts, in one process.
+
+The order of the rules rotates from prompt to prompt, so that a machine that slows down or warms up
+during the run favours none of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from vtrim.decoding.acceptors import exact_acceptor
+from vtrim.decoding.engine import Engine
+from vtrim.decoding.generation import Generation, GenerationSettings
+from vtrim.decoding.protocol import Acceptor
+from vtrim.evaluation.metrics import (
+    RuleMetrics,
+    identical_share,
+    public,
+    ratio,
+    speedup_interval,
+    speedups,
+)
+from vtrim.evaluation.prompts import Prompt
+
+PLAIN, EXACT, CHOSEN = "plain", "exact", "chosen"
+MIN_AGREEMENT = 0.8  # below it dropout noise drowns the target's own choice (MATH.md section 6)
+_WARM_UP_TOKENS = 8
+
+Rules = Mapping[str, Acceptor | None]
+"""The acceptor of each rule; None is plain decoding."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """The generations of each rule, in the order of the prompts."""
+
+    prompts: Sequence[Prompt]
+    settings: GenerationSettings
+    acceptor: Acceptor
+    generations: dict[str, list[Generation]]
+
+    def result(self) -> dict[str, Any]:
+        """The numbers of ``vtrim eval`` that come from decoding."""
+        plain, chosen = self.generations[PLAIN], self.generations[CHOSEN]
+        base, metrics = RuleMetrics.of(plain), RuleMetrics.of(chosen)
+        exact = self.generations.get(EXACT)
+        interval = speedup_interval(chosen, plain)
+        return {
+            "acceptor": self.acceptor.name,
+            "lossless": self.acceptor.lossless,
+            "prompts": len(self.prompts),
+            **({} if exact is None else {"exact": _rule(exact, plain)}),
+            **public(metrics),
+            "plain_tokens_per_second": base.tokens_per_second,
+            "speedup": ratio(metrics.tokens_per_second, base.tokens_per_second),
+            "speedup_interval": interval,
+            "speedup_per_prompt": speedups(chosen, plain),
+            "identical_to_plain": identical_share(chosen, plain, self.settings.temperature),
+            "plain": {"tokens": base.tokens, "seconds": base.seconds, "rounds": base.rounds},
+            **_drift(self.acceptor),
+            "per_prompt": self._per_prompt(),
+        }
+
+    def _per_prompt(self) -> list[dict[str, Any]]:
+        rows = []
+        pairs = zip(self.prompts, self.generations[CHOSEN], self.generations[PLAIN], strict=True)
+        for prompt, chosen, plain in pairs:
+            rows.append(
+                {
+                    "origin": str(prompt.origin),
+                    "prompt_tokens": len(prompt.ids),
+                    "tokens": len(chosen.tokens),
+                    "rounds": chosen.rounds,
+                    "acceptance_length": ratio(chosen.emitted, chosen.rounds),
+                    "seconds": chosen.decode_seconds,
+                    "plain_tokens": len(plain.tokens),
+                    "plain_seconds": plain.decode_seconds,
+                    "identical_to_plain": chosen.tokens == plain.tokens,
+                }
+            )
+        return rows
+
+
+def measure(
+    engine: Engine,
+    prompts: Sequence[Prompt],
+    settings: GenerationSettings,
+    make: Callable[[], Acceptor],
+    advance: Callable[[int], None],
+) -> Measurement:
+    """Decodes every prompt by every rule; ``make`` gives a fresh acceptor of the chosen rule.
+
+    ``advance`` is told of each finished generation.
+    """
+    brief = replace(settings, max_new_tokens=min(_WARM_UP_TOKENS, settings.max_new_tokens))
+    for acceptor in _rules(make(), settings).values():  # its counts are thrown away
+        _decode(engine, prompts[0], brief, acceptor, 0)
+    chosen = make()
+    rules = _rules(chosen, settings)
+    names = list(rules)
+    generations: dict[str, list[Generation]] = {name: [] for name in names}
+    for index, prompt in enumerate(prompts):
+        first = index % len(names)
+        for name in names[first:] + names[:first]:
+            generation = _decode(engine, prompt, settings, rules[name], index)
+            generations[name].append(generation)
+            advance(1)
+    return Measurement(prompts, settings, chosen, generations)
+
+
+def num_generations(num_prompts: int, acceptor: Acceptor) -> int:
+    """How often ``measure`` will advance."""
+    return num_prompts * (2 if acceptor.lossless else 3)
+
+
+def warnings_of(result: Mapping[str, Any]) -> list[str]:
+    """What a reader must be told about a result before using it."""
+    lines = []
+    agreement = result.get("agreement")
+    if agreement is not None and agreement < MIN_AGREEMENT:
+        lines.append(
+            f"only {100 * agreement:.0f} % of the dropout heads keep the target's own arg-max "
+            f"(below {100 * MIN_AGREEMENT:.0f} %): the noise is too strong for this target, and "
+            f"{100 * (result['off_argmax_share'] or 0):.0f} % of the emitted tokens are not the "
+            "target's choice. Lower --p-drop."
+        )
+    return lines
+
+
+def _rules(chosen: Acceptor, settings: GenerationSettings) -> dict[str, Acceptor | None]:
+    rules: dict[str, Acceptor | None] = {PLAIN: None}
+    if not chosen.lossless:
+        rules[EXACT] = exact_acceptor(settings.temperature, settings.seed)
+    return {**rules, CHOSEN: chosen}
+
+
+def _decode(
+    engine: Engine,
+    prompt: Prompt,
+    settings: GenerationSettings,
+    acceptor: Acceptor | None,
+    index: int,
+) -> Generation:
+    if acceptor is None:
+        return engine.decode_plain(prompt.ids, settings, prompt=index)
+    return engine.decode(prompt.ids, settings, acceptor, prompt=index)
+
+
+def _rule(generations: Sequence[Generation], plain: Sequence[Generation]) -> dict[str, Any]:
+    metrics, base = RuleMetrics.of(generations), RuleMetrics.of(plain)
+    return {
+        **public(metrics),
+        "speedup": ratio(metrics.tokens_per_second, base.tokens_per_second),
+        "speedup_interval": speedup_interval(generations, plain),
+    }
+
+
+def _drift(acceptor: Acceptor) -> dict[str, Any]:
+    """What a lossy rule notes about its own judgements, where it does."""
+    diagnostics = getattr(acceptor, "diagnostics", None)
+    return {} if diagnostics is None else dict(diagnostics.summary())

@@ -1,0 +1,157 @@
+"""Prompts to measure on: a file of the user's, or the run's held-out conversations."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from vtrim.artifacts import Run
+from vtrim.chat.conversation import (
+    Conversation,
+    Message,
+    Origin,
+    RowError,
+    conversation_of,
+    is_heldout,
+)
+from vtrim.chat.read import read_rows
+from vtrim.chat.render import Renderer
+from vtrim.chat.run_data import run_conversations
+from vtrim.chat.skips import SkipLog
+from vtrim.chat.template import TemplateRefusal
+from vtrim.errors import InputError
+
+Ids = Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """Token ids that a reply is to follow, and where they came from."""
+
+    ids: tuple[int, ...]
+    origin: Origin
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromptSource:
+    """Turns rows into at most ``limit`` prompts that leave room in ``context_length`` positions.
+
+    Rows that give none are noted in ``skipped``.
+    """
+
+    renderer: Renderer
+    context_length: int
+    limit: int
+    skipped: SkipLog = field(default_factory=SkipLog)
+
+    def from_file(self, path: Path) -> list[Prompt]:
+        """Prompts of a file, in its order.
+
+        A row is a conversation, or a raw text under ``prompt`` that is encoded as it is.
+
+        Raises:
+            InputError: the file cannot be read, or no row is usable.
+        """
+        rows = read_rows(path, skipped=self.skipped)
+        return self._first_usable(
+            ((origin, self._row_ids(row, origin)) for origin, row in rows), str(path)
+        )
+
+    def heldout(self, run: Run) -> list[Prompt]:
+        """Distinct prompts of held-out conversations, ordered by a hash of their content.
+
+        Raises:
+            InputError: a data file is gone, or no held-out conversation is usable.
+            MismatchError: a data file has changed since it was counted.
+        """
+        counted = SkipLog()  # coverage has reported these rows already
+        held = [c for c in run_conversations(run, counted) if is_heldout(c)]
+        held.sort(key=_content_hash)
+        rows = ((c.origin, self._conversation_ids(c)) for c in held)
+        where = f"the held-out conversations of {run.manifest}"
+        return self._first_usable(_distinct(rows), where)
+
+    def _row_ids(self, row: Any, origin: Origin) -> Ids | RowError:
+        """The ids of a row's prompt, or why it has none."""
+        text = row.get("prompt") if isinstance(row, Mapping) else None
+        try:
+            json.dumps(row, ensure_ascii=False).encode()
+            if isinstance(text, str):
+                return self.renderer.encode_text(text) if text.strip() else []
+            return self._conversation_ids(conversation_of(row, origin))
+        except UnicodeEncodeError:
+            return RowError("unreadable content", "half of a surrogate pair")
+        except RowError as error:
+            return error
+
+    def _conversation_ids(self, conversation: Conversation) -> Ids | RowError:
+        """What stands before the last reply, with the generation prompt."""
+        if conversation.recorded is not None and not conversation.messages:
+            return _before_last_run(conversation.recorded.ids, conversation.recorded.mask)
+        messages = before_last_reply(conversation.messages)
+        if not messages:
+            return []
+        try:
+            return self.renderer.prompt_ids(messages, conversation.tools)
+        except TemplateRefusal as error:
+            return RowError("template refusal", str(error))
+
+    def _first_usable(
+        self, rows: Iterable[tuple[Origin, Ids | RowError]], where: str
+    ) -> list[Prompt]:
+        prompts: list[Prompt] = []
+        for origin, ids in rows:
+            if isinstance(ids, RowError):
+                self.skipped.add(ids.reason, origin, ids.detail)
+            elif not ids:
+                self.skipped.add("empty prompt", origin)
+            elif len(ids) >= self.context_length:
+                detail = f"{len(ids)} tokens for {self.context_length} positions, reply included"
+                self.skipped.add("prompt longer than the context", origin, detail)
+            else:
+                prompts.append(Prompt(tuple(ids), origin))
+                if len(prompts) == self.limit:
+                    break
+        if not prompts:
+            reasons = "; ".join(self.skipped.lines()) or "there are none"
+            raise InputError(f"{where}: no prompt can be answered ({reasons}).")
+        return prompts
+
+
+def before_last_reply(messages: Sequence[Message]) -> Sequence[Message]:
+    """The turns before the reply that ends a conversation; all of them if none ends it."""
+    if messages and messages[-1]["role"] == "assistant":
+        return messages[:-1]
+    return messages
+
+
+def _before_last_run(ids: Any, mask: Any) -> list[int]:
+    """The ids before the last run of reply tokens. ids: [T]; mask: [T] True on reply tokens."""
+    end = int(mask.nonzero()[0].max(initial=-1)) + 1
+    start = int((~mask[:end]).nonzero()[0].max(initial=-1)) + 1
+    return [int(token) for token in ids[:start]]
+
+
+def _distinct(
+    rows: Iterable[tuple[Origin, Ids | RowError]],
+) -> Iterator[tuple[Origin, Ids | RowError]]:
+    """The rows whose prompt is not that of an earlier row: one text is measured once."""
+    seen: set[tuple[int, ...]] = set()
+    for origin, ids in rows:
+        if not isinstance(ids, RowError):
+            if tuple(ids) in seen:
+                continue
+            seen.add(tuple(ids))
+        yield origin, ids
+
+
+def _content_hash(conversation: Conversation) -> bytes:
+    """An order that depends on the content only, and not on the hash that split it off."""
+    content: Any = [[m["role"], m["content"]] for m in conversation.messages]
+    if not content and conversation.recorded is not None:
+        content = conversation.recorded.ids.tolist()
+    return hashlib.blake2b(json.dumps(content).encode(), digest_size=16).digest()

@@ -1,0 +1,127 @@
+"""What a run folder holds, finished or not, as the report reads it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vtrim.artifacts import Run, read_json
+from vtrim.errors import InputError
+
+STEPS = {
+    "coverage": "vtrim coverage DATA.jsonl",
+    "search": "vtrim search --alpha 0.6 --cmin 0.95",
+    "train-draft": "vtrim train-draft",
+    "eval": "vtrim eval --acceptor dropmatch",
+}
+"""The steps of the chain and what to type for each."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """The content of a run folder; None and empty where a step has not been run.
+
+    curve: sizes k with coverage and held-out coverage at each; metrics: lines of training, in
+    order; cut_lines: unreadable ones left out; evals: results by name, oldest first.
+    """
+
+    root: Path
+    manifest: dict[str, Any]
+    curve: dict[str, list[Any]] | None
+    search: dict[str, Any] | None
+    metrics: list[dict[str, Any]]
+    cut_lines: int
+    evals: dict[str, dict[str, Any]]
+
+    @property
+    def steps(self) -> dict[str, Any]:
+        """The manifest's entries of finished steps."""
+        found: dict[str, Any] = self.manifest.get("steps", {})
+        return found
+
+    @property
+    def target(self) -> dict[str, Any]:
+        """The manifest's entry of the target; empty for a bare tokenizer's run."""
+        found: dict[str, Any] = self.manifest.get("target") or {}
+        return found
+
+    @property
+    def missing(self) -> list[tuple[str, str]]:
+        """(what is missing, what to type), in the order of the chain."""
+        done = {
+            "coverage": self.curve is not None,
+            "search": self.search is not None,
+            "train-draft": "train-draft" in self.steps,
+            "eval": bool(self.evals),
+        }
+        gaps = [(name, STEPS[name]) for name, is_done in done.items() if not is_done]
+        training = [line for line in self.metrics if line.get("kind") == "train"]
+        if training and not done["train-draft"]:
+            label = f"train-draft (stopped or running, at step {training[-1].get('step')})"
+            gaps = [(label if name == "train-draft" else name, typed) for name, typed in gaps]
+        return gaps
+
+
+def read_facts(run: Run) -> Facts:
+    """Everything the report shows.
+
+    Raises:
+        InputError: nothing has been run here, or a file of the run is not whole.
+    """
+    if not run.manifest.exists():
+        raise InputError(
+            f"{run.root}: no run here (no run.json). Run `{STEPS['coverage']}` first, or name "
+            "another run folder with --run."
+        )
+    search = read_json(run.search) if run.search.exists() else None
+    metrics, cut = _read_lines(run.train / "metrics.jsonl")
+    return Facts(
+        root=run.root,
+        manifest=run.read(),
+        curve=_curve(run, search),
+        search=search,
+        metrics=metrics,
+        cut_lines=cut,
+        evals=_read_evals(run.eval),
+    )
+
+
+def _curve(run: Run, search: dict[str, Any] | None) -> dict[str, list[Any]] | None:
+    """The curve of the search, else one drawn from the counts."""
+    if search is not None:
+        curve: dict[str, list[Any]] = search["curve"]
+        return curve
+    if not run.coverage.exists():
+        return None
+    import numpy as np
+
+    from vtrim.trimming.coverage import Coverage
+
+    found = Coverage.load(run.coverage).curve()
+    sizes = np.unique(np.geomspace(1, max(1, found.max_k), 400).round().astype(int)).tolist()
+    return {
+        "k": sizes,
+        "coverage": [found.coverage(k) for k in sizes],
+        "heldout_coverage": [found.heldout_coverage(k) for k in sizes],
+    }
+
+
+def _read_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
+    """The objects of a JSONL file that may still be growing, and how many lines were cut."""
+    if not path.exists():
+        return [], 0
+    lines, cut = [], 0
+    for text in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            lines.append(json.loads(text))
+        except json.JSONDecodeError:
+            cut += 1
+    return [line for line in lines if isinstance(line, dict)], cut
+
+
+def _read_evals(folder: Path) -> dict[str, dict[str, Any]]:
+    """Results by file name, the newest last."""
+    files = sorted(folder.glob("*.json"), key=lambda path: (path.stat().st_mtime_ns, path.name))
+    return {path.stem: read_json(path) for path in files}

@@ -1,0 +1,38 @@
+// Draws every figure, in the colours of the page, and again when the reader's scheme changes.
+(function () {
+  "use strict";
+  const figures = JSON.parse(document.getElementById("figures").textContent);
+  const holders = document.querySelectorAll("[data-figure]");
+
+  function colour(name) {
+    return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  }
+
+  function styled(layout, width) {
+    const axis = (given) => ({
+      gridcolor: colour("--grid"), zerolinecolor: colour("--grid"), linecolor: colour("--grid"),
+      automargin: true, ...given,
+    });
+    return {
+      height: 340, ...layout,
+      font: { family: "system-ui, sans-serif", size: width < 480 ? 11 : 12, color: colour("--ink") },
+      paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+      margin: { l: 10, r: 12, t: 10, b: 10 },
+      legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom" },
+      hoverlabel: { bgcolor: colour("--card"), font: { color: colour("--ink") } },
+      showlegend: layout.showlegend !== false,
+      xaxis: axis(layout.xaxis), yaxis: axis(layout.yaxis),
+    };
+  }
+
+  function draw() {
+    for (const holder of holders) {
+      const figure = figures[holder.dataset.figure];
+      const layout = styled(figure.layout, holder.clientWidth);
+      Plotly.react(holder, figure.data, layout, { responsive: true, displayModeBar: false });
+    }
+  }
+
+  draw();
+  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+})();

@@ -1,0 +1,63 @@
+"""Each measured rule of each result as one record, and numbers as a person reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+UNKNOWN = "–"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One rule of one ``vtrim eval`` run. numbers: its fields as ``--json`` prints them."""
+
+    run: str
+    rule: str
+    lossless: bool
+    settings: Mapping[str, Any]
+    numbers: Mapping[str, Any]
+
+    @property
+    def label(self) -> str:
+        """Name for a legend."""
+        return f"{self.run}: {self.rule}"
+
+
+def measured_rules(evals: Mapping[str, Mapping[str, Any]]) -> list[Measured]:
+    """All rules, in the order of the runs; the exact one before the lossy one it is compared with."""
+    found = []
+    for name, result in evals.items():
+        settings = settings_of(result)
+        exact = result.get("exact")
+        if exact and not result.get("lossless"):
+            found.append(Measured(name, "exact", True, settings, exact))
+        acceptor, lossless = str(result.get("acceptor", "?")), bool(result.get("lossless"))
+        rule = f"{acceptor} ({'exact' if lossless else 'lossy'})"
+        found.append(Measured(name, rule, lossless, settings, result))
+    return found
+
+
+def settings_of(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of a result, those it keeps at its top included."""
+    top = ("num_draft_tokens", "temperature", "dtype", "device")
+    return {**{key: result[key] for key in top if key in result}, **(result.get("settings") or {})}
+
+
+def percent(share: float | None, digits: int = 1) -> str:
+    """0.951 -> 95.1 %."""
+    return UNKNOWN if share is None else f"{100 * share:.{digits}f} %"
+
+
+def decimal(value: float | None, digits: int = 2) -> str:
+    """A number with thin thousands."""
+    return UNKNOWN if value is None else f"{value:,.{digits}f}"
+
+
+def interval(bounds: Any, digits: int = 2) -> str:
+    """ [1.02, 1.10], or nothing when it was not measured."""
+    if not bounds:
+        return ""
+    low, high = bounds
+    return f"{low:.{digits}f} to {high:.{digits}f}"

@@ -1,0 +1,149 @@
+"""Headline numbers, the speed table and the provenance, as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vtrim.evaluation.report.facts import Facts
+from vtrim.evaluation.report.rules import Measured, decimal, interval, measured_rules, percent
+
+SPEED_COLUMNS = (
+    "run",
+    "rule",
+    "T",
+    "L",
+    "prompts",
+    "tokens/round",
+    "tokens/s",
+    "speed-up",
+    "95 % interval",
+    "same text as plain",
+    "off the target's choice",
+)
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One headline number."""
+
+    label: str
+    value: str
+    note: str
+
+
+def tiles(facts: Facts) -> list[Tile]:
+    """The headline: vocabulary, coverage, saved FLOPs, acceptance and speed, as far as known."""
+    found = list(_search_tiles(facts.search)) if facts.search else []
+    rules = measured_rules(facts.evals)
+    exact = [rule for rule in rules if rule.lossless]
+    lossy = [rule for rule in rules if not rule.lossless]
+    if exact:
+        numbers = exact[-1].numbers
+        found.append(_acceptance(exact[-1]))
+        result = facts.evals[exact[-1].run]
+        plain = decimal(result.get("plain_tokens_per_second"), 1)
+        found.append(Tile("plain decoding", f"{plain} tok/s", "the target alone, same run"))
+        found.append(_speed("exact acceptance", exact[-1], numbers))
+    if lossy:
+        numbers = lossy[-1].numbers
+        found.append(_speed(f"lossy: {numbers.get('acceptor', '?')}", lossy[-1], numbers))
+    return found
+
+
+def _search_tiles(search: Mapping[str, Any]) -> Iterator[Tile]:
+    full = search["shape"]["target_vocab_size"]
+    yield Tile("draft vocabulary k*", f"{search['k']:,}", f"of {full:,} target tokens")
+    heldout = percent(search.get("heldout_coverage"))
+    yield Tile("coverage C(k*)", percent(search["coverage"]), f"{heldout} on held-out rows")
+    yield Tile("FLOPs saved R(k*)", percent(search["flops_reduction"]), "of a draft token, model")
+
+
+def _acceptance(rule: Measured) -> Tile:
+    length = decimal(rule.numbers.get("acceptance_length"))
+    drafted = rule.settings.get("num_draft_tokens", "?")
+    return Tile("acceptance length", length, f"tokens a round, exact, {drafted} drafted")
+
+
+def _speed(label: str, rule: Measured, numbers: Mapping[str, Any]) -> Tile:
+    speed = decimal(numbers.get("tokens_per_second"), 1)
+    note = f"{decimal(numbers.get('speedup'))} × plain"
+    if not rule.lossless:
+        note += f"; {percent(numbers.get('off_argmax_share'))} off the target's choice"
+    return Tile(label, f"{speed} tok/s", note)
+
+
+def speed_rows(facts: Facts) -> list[list[str]]:
+    """One row a rule, plain decoding first in each run; columns as SPEED_COLUMNS."""
+    rows: list[list[str]] = []
+    seen = ""
+    for rule in measured_rules(facts.evals):
+        result = facts.evals[rule.run]
+        where = [
+            str(rule.settings.get("temperature", "?")),
+            str(rule.settings.get("num_draft_tokens", "?")),
+            decimal(result.get("prompts"), 0),
+        ]
+        if rule.run != seen:
+            speed = decimal(result.get("plain_tokens_per_second"), 1)
+            rows.append([rule.run, "plain", where[0], "", where[2], "1.00", speed, "1.00"])
+            rows[-1] += ["", "", ""]
+            seen = rule.run
+        rows.append([rule.run, rule.rule, *where, *_speed_cells(rule.numbers)])
+    return rows
+
+
+def _speed_cells(numbers: Mapping[str, Any]) -> list[str]:
+    return [
+        decimal(numbers.get("acceptance_length")),
+        decimal(numbers.get("tokens_per_second"), 1),
+        decimal(numbers.get("speedup")),
+        interval(numbers.get("speedup_interval")),
+        percent(numbers.get("identical_to_plain")) if "identical_to_plain" in numbers else "",
+        percent(numbers.get("off_argmax_share")),
+    ]
+
+
+def plain_speeds(facts: Facts) -> list[tuple[str, float]]:
+    """(run, tokens per second) of plain decoding, where it was measured."""
+    return [
+        (name, float(result["plain_tokens_per_second"]))
+        for name, result in facts.evals.items()
+        if result.get("plain_tokens_per_second") is not None
+    ]
+
+
+def provenance(facts: Facts) -> list[tuple[str, list[tuple[str, str]]]]:
+    """(heading, (key, value) pairs): target, data, each step, the search and each result."""
+    groups: list[tuple[str, Any]] = [("run", {"folder": str(facts.root), **_top(facts.manifest)})]
+    groups += [("target", facts.target), ("data", facts.manifest.get("data") or {})]
+    groups += [(f"step {name}", entry) for name, entry in facts.steps.items()]
+    if facts.search is not None:
+        left_out = {"trial_log", "curve", "shape"}
+        groups.append(
+            ("search.json", {k: v for k, v in facts.search.items() if k not in left_out})
+        )
+        groups.append(("draft shape", facts.search["shape"]))
+    for name, result in facts.evals.items():
+        kept = {key: result[key] for key in ("settings", "provenance") if result.get(key)}
+        groups.append((f"eval/{name}.json", {**_top(result), **kept}))
+    return [(heading, list(flat(entry))) for heading, entry in groups if entry]
+
+
+def _top(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in manifest.items() if not isinstance(value, dict | list)}
+
+
+def flat(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """Leaves of a nested value with their dotted paths; lists of plain values stay on one line."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from flat(inner, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, Sequence) and any(isinstance(inner, Mapping) for inner in value):
+        for index, inner in enumerate(value):
+            yield from flat(inner, f"{path}[{index}]")
+    elif isinstance(value, list | tuple):
+        yield path, ", ".join(str(inner) for inner in value)
+    else:
+        yield path, str(value)

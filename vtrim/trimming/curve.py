@@ -1,0 +1,111 @@
+"""The coverage curve: what share of the counted tokens a vocabulary of each size covers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from vtrim.errors import OptionError
+
+Counts = npt.NDArray[np.int64]
+
+
+def exact_share(value: str | float | Fraction) -> Fraction:
+    """The share that was typed, as an exact decimal fraction: 0.95 is 19/20.
+
+    Raises:
+        ValueError: not a finite number.
+    """
+    if isinstance(value, float):
+        value = repr(value)
+    try:
+        return Fraction(value)
+    except (ValueError, ZeroDivisionError, OverflowError) as error:
+        raise ValueError(f"{value} is not a number") from error
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CoverageCurve:
+    """Coverage C(k) of the first k seats: forced ids, then by count, then by id.
+
+    order: [max_k] target ids in seat order. seat_counts: [max_k] their counts, which never rise
+    after the forced seats. heldout_covered: [max_k + 1] held-out tokens covered by as many seats
+    when the *other* rows alone decide the order: what to expect on text never counted.
+    """
+
+    order: Counts
+    seat_counts: Counts
+    total: int
+    num_forced: int
+    heldout_covered: Counts
+    heldout_total: int
+
+    @property
+    def max_k(self) -> int:
+        """The largest vocabulary: every id that is not padding."""
+        return int(self.order.size)
+
+    @property
+    def forced(self) -> list[int]:
+        """The ids seated first, whatever their counts."""
+        return [int(token) for token in self.order[: self.num_forced]]
+
+    @cached_property
+    def running_covered(self) -> Counts:
+        """[max_k + 1] tokens covered by the first k seats, for every k."""
+        return running_sum(self.seat_counts)
+
+    def covered(self, k: int) -> int:
+        """Counted tokens that the first k seats cover: the numerator of C(k)."""
+        return int(self.running_covered[min(k, self.max_k)])
+
+    def coverage(self, k: int) -> float:
+        """C(k), the share of counted tokens that the first k seats cover; 0 when none was."""
+        return self.covered(k) / self.total if self.total else 0.0
+
+    def heldout_coverage(self, k: int) -> float | None:
+        """Share of the held-out tokens covered by k seats chosen without them; None if none."""
+        if not self.heldout_total:
+            return None
+        return int(self.heldout_covered[min(k, self.max_k)]) / self.heldout_total
+
+    def smallest_k(self, share: str | float | Fraction) -> int | None:
+        """The smallest k with C(k) >= ``share``; None when no size reaches it."""
+        needed = exact_share(share) * self.total
+        k = int(np.searchsorted(self.running_covered, -(-needed.numerator // needed.denominator)))
+        return k if k <= self.max_k else None
+
+    def ids(self, k: int) -> list[int]:
+        """The k kept target ids, ascending.
+
+        Raises:
+            OptionError: there are not that many ids.
+        """
+        if not 0 < k <= self.max_k:
+            raise OptionError(f"k {k}: a draft vocabulary here holds 1 to {self.max_k} ids.")
+        return [int(token) for token in np.sort(self.order[:k])]
+
+    def num_filled(self, k: int) -> int:
+        """How many of the k seats hold an id that was neither counted nor forced."""
+        return int(np.count_nonzero(self.seat_counts[self.num_forced : k] == 0))
+
+
+def seat_order(counts: Counts, forced: Counts, limit: int) -> Counts:
+    """Forced ids, then counted ids below ``limit`` by (count desc, id asc), then the others."""
+    free = np.ones(limit, dtype=np.bool_)
+    free[forced[forced < limit]] = False
+    usable = counts[:limit]
+    seen = np.flatnonzero(free & (usable > 0))
+    ranked = seen[np.argsort(-usable[seen], kind="stable")]
+    return np.concatenate([forced, ranked, np.flatnonzero(free & (usable == 0))])
+
+
+def running_sum(values: Counts) -> Counts:
+    """[n + 1] sums of the first 0 .. n values."""
+    sums = np.zeros(values.size + 1, dtype=np.int64)
+    np.cumsum(values, out=sums[1:])
+    return sums
