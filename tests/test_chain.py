@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import random
+import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -50,3 +54,68 @@ def test_four_commands_go_from_chat_data_to_measured_decoding(counted: Path) -> 
     assert measured["exact"]["acceptance_length"] >= 1.0
     page = vtrim("report", run=counted)
     assert Path(page["artifact"]).read_text().startswith("<!doctype html>")
+
+
+def _copy_run(source: Path, target: Path) -> Path:
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns("train", "draft", "eval"))
+    return target
+
+
+def _losses(run: Path) -> list[tuple[str, int, float]]:
+    lines = (run / "train" / "metrics.jsonl").read_text().splitlines()
+    return [(e["kind"], e["step"], e["loss"]) for e in map(json.loads, lines)]
+
+
+@pytest.mark.slow
+def test_a_killed_run_resumes_and_ends_with_the_same_loss_curve(
+    counted: Path, tmp_path: Path
+) -> None:
+    whole, killed = (_copy_run(counted, tmp_path / name) for name in ("whole", "killed"))
+    # states kept from another batch differ in the last bit, so the bytes are compared without them
+    options = [*TRAIN[2:], "--max-steps", "60", "--cache-gib", "0"]
+    vtrim("train-draft", *options, run=whole)
+    environment = {**os.environ, "VTRIM_RUN": str(killed), "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        [str(VTRIM), "train-draft", *options],
+        env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    log, at = killed / "train" / "metrics.jsonl", random.Random(time.time()).randint(5, 40)
+    while process.poll() is None and not (log.exists() and f'"step": {at},' in log.read_text()):
+        time.sleep(0.01)
+    process.kill()
+    assert process.wait() == -signal.SIGKILL, "the run ended before it could be killed"
+    assert not (killed / "draft").exists()
+    vtrim("train-draft", *options, run=killed)
+    assert _losses(killed) == _losses(whole)
+    weights = "draft/model.safetensors"
+    assert (killed / weights).read_bytes() == (whole / weights).read_bytes()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", ["1", "2"])
+def test_two_processes_learn_what_one_with_two_accumulation_steps_learns(
+    counted: Path, tmp_path: Path, stage: str
+) -> None:
+    one, two = (_copy_run(counted, tmp_path / name) for name in ("one", "two"))
+    vtrim("train-draft", *TRAIN, "--zero-stage", stage, "--grad-accum", "2", run=one)
+    result = vtrim("train-draft", *TRAIN, "--zero-stage", stage, "--num-gpus", "2", run=two)
+    assert result["steps"] == 12
+    for (kind, step, left), (_, _, right) in zip(_losses(one), _losses(two), strict=True):
+        assert left == pytest.approx(right, rel=1e-4), f"{kind} loss at step {step}"
+
+
+@pytest.mark.slow
+def test_resuming_with_another_learning_rate_is_refused_by_name(
+    counted: Path, tmp_path: Path
+) -> None:
+    run = _copy_run(counted, tmp_path / "run")
+    vtrim("train-draft", *TRAIN, run=run)
+    environment = {**os.environ, "VTRIM_RUN": str(run), "OMP_NUM_THREADS": "1"}
+    changed = [*TRAIN, "--lr", "1e-3"]
+    done = subprocess.run(
+        [str(VTRIM), "train-draft", *changed],
+        env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert "error: --learning-rate differs: 0.001 now, 0.003" in done.stderr

@@ -1,6 +1,6 @@
 """What speculative decoding costs beside its forwards, and what a trimmed head saves a draft step.
 
-Usage: python benchmarks/decoding/own_cost.py [--target smollm2] [--rounds-tokens 48]
+Usage: python benchmarks/decoding/own_cost.py [--target smollm2] [--k 6144] [--tokens 40] [--repeats 2] [--out FILE]
 Times are CPU seconds of one thread; the vocabularies alternate from prompt to prompt.
 """
 
@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from vtrim.decoding.acceptors import exact_acceptor
 from vtrim.decoding.chain import ChainDrafter
 from vtrim.decoding.engine import Engine
 from vtrim.decoding.generation import GenerationSettings
+from vtrim.decoding.stopwatch import Stopwatch
 from vtrim.flops.cost import DraftStep, draft_flops
 from vtrim.models.draft import Eagle3Draft
 from vtrim.models.hub import load_config, load_tokenizer
@@ -60,8 +62,8 @@ class Clock:
 
 def decode(
     engine: Engine, drafter: ChainDrafter, prompt: list[int], tokens: int
-) -> tuple[dict[str, float], int]:
-    """CPU seconds of the rounds by part, and the number of rounds."""
+) -> list[dict[str, float]]:
+    """CPU seconds by part of each round that drafts a whole chain."""
     settings = GenerationSettings(
         max_new_tokens=tokens,
         stop_ids=frozenset(),
@@ -69,26 +71,24 @@ def decode(
         num_draft_tokens=NUM_DRAFT_TOKENS,
         seed=0,
     )
-    engine.drafter = drafter
-    acceptor = exact_acceptor(0.0, 0)
-    clock, target, draft = Clock(), engine.target, drafter.draft
+    engine.drafter, target, draft = drafter, engine.target, drafter.draft
+    acceptor, watch = exact_acceptor(0.0, 0), Stopwatch(engine.target.device)
     state = engine._prefill(prompt, settings, 0, drafts=True)
-    from vtrim.decoding.stopwatch import Stopwatch
-
-    watch, rounds = Stopwatch(target.device), 0
-    with (
-        clock.timed(engine, "_round", "cycle"),
-        clock.timed(drafter, "propose", "propose"),
-        clock.timed(target, "forward", "target"),
-        clock.timed(target, "logits", "target"),
-        clock.timed(draft, "fuse", "draft"),
-        clock.timed(draft, "step", "draft"),
-        clock.timed(draft, "logits", "draft"),
-    ):
-        while len(state.tokens) + NUM_DRAFT_TOKENS < state.reply_end:
+    rounds = []
+    while len(state.tokens) + NUM_DRAFT_TOKENS < state.reply_end:
+        clock = Clock()
+        with (
+            clock.timed(engine, "_round", "cycle"),
+            clock.timed(drafter, "propose", "propose"),
+            clock.timed(target, "forward", "target"),
+            clock.timed(target, "logits", "target"),
+            clock.timed(draft, "fuse", "draft"),
+            clock.timed(draft, "step", "draft"),
+            clock.timed(draft, "logits", "draft"),
+        ):
             engine._round(state, settings, acceptor, watch)
-            rounds += 1
-    return clock.seconds, rounds
+        rounds.append(clock.seconds)
+    return rounds
 
 
 def random_drafter(target: Target, shape: DraftShape, size: int) -> ChainDrafter:
@@ -112,34 +112,29 @@ def measure(name: str, sizes: tuple[int, ...], tokens: int, repeats: int) -> dic
         for text in PROMPTS
     ]
     engine = Engine(target)
-    totals = {size: {"rounds": 0.0} for size in sizes}
+    rounds: dict[int, list[dict[str, float]]] = {size: [] for size in sizes}
     with torch.inference_mode():
         decode(engine, drafters[sizes[0]], prompts[0], 8)
         for turn in range(repeats):
             for index, prompt in enumerate(prompts):
                 first = (turn + index) % len(sizes)
                 for size in sizes[first:] + sizes[:first]:
-                    seconds, rounds = decode(engine, drafters[size], prompt, tokens)
-                    totals[size]["rounds"] += rounds
-                    for part, value in seconds.items():
-                        totals[size][part] = totals[size].get(part, 0.0) + value
-    return {str(size): report(shape, size, totals[size]) for size in sizes}
+                    rounds[size] += decode(engine, drafters[size], prompt, tokens)
+    return {str(size): report(shape, size, rounds[size]) for size in sizes}
 
 
-def report(shape: DraftShape, size: int, total: dict[str, float]) -> dict[str, Any]:
-    """Milliseconds a round and the shares that the issue asks for."""
-    rounds = total["rounds"]
-    own = total["cycle"] - total["target"] - total["draft"]
+def report(shape: DraftShape, size: int, rounds: list[dict[str, float]]) -> dict[str, Any]:
+    """Medians over the rounds: milliseconds, and the share of neither model's forward."""
     first, later = draft_flops(shape, size), draft_flops(shape, size, DraftStep(recursive=True))
+    later_steps = NUM_DRAFT_TOKENS - 1
     return {
-        "rounds": int(rounds),
-        "cycle_ms": 1e3 * total["cycle"] / rounds,
-        "target_ms": 1e3 * total["target"] / rounds,
-        "draft_ms": 1e3 * total["draft"] / rounds,
-        "own_cost_share": own / total["cycle"],
-        "draft_step_ms": 1e3 * total["propose"] / rounds / NUM_DRAFT_TOKENS,
-        "draft_step_flops": (first.total + (NUM_DRAFT_TOKENS - 1) * later.total)
-        / NUM_DRAFT_TOKENS,
+        "rounds": len(rounds),
+        "cycle_ms": 1e3 * median(r["cycle"] for r in rounds),
+        "target_ms": 1e3 * median(r["target"] for r in rounds),
+        "draft_ms": 1e3 * median(r["draft"] for r in rounds),
+        "own_cost_share": median(1 - (r["target"] + r["draft"]) / r["cycle"] for r in rounds),
+        "draft_step_ms": 1e3 * median(r["propose"] for r in rounds) / NUM_DRAFT_TOKENS,
+        "draft_step_flops": (first.total + later_steps * later.total) / NUM_DRAFT_TOKENS,
     }
 
 

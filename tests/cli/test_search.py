@@ -261,7 +261,9 @@ def test_counts_of_a_tokenizer_alone_are_searched_for_a_model_with_that_tokenize
     assert (entry["name"], entry["vocab_size"], entry["stop_ids"]) == (str(target), 64, [STOP])
     assert entry["config_fingerprint"] == fingerprint_json(read_json(run.target_config))
     # the steps that follow, and a search without --target, find the model in the run
-    assert vtrim("search", "--run", tmp_path)[0] == 0
+    code, again, err = vtrim("search", "--run", tmp_path, "--json")
+    assert code == 0, err
+    assert json.loads(again) == json.loads(out)
 
 
 def test_a_model_with_another_tokenizer_is_refused(

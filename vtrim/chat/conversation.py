@@ -83,6 +83,11 @@ class Conversation:
             and all(len(message) == 2 for message in self.messages)
         )
 
+    @property
+    def replies(self) -> list[str]:
+        """The texts of the assistant turns."""
+        return [turn["content"] for turn in self.messages if turn["role"] == "assistant"]
+
 
 def conversation_of(row: Any, origin: Origin) -> Conversation:
     """The conversation in a parsed JSON row; ``messages`` wins over ``conversations``.

@@ -18,7 +18,7 @@ from jinja2 import Environment, TemplateSyntaxError, nodes
 
 from vtrim.chat.conversation import Conversation, Message, Origin
 from vtrim.chat.encode import encode
-from vtrim.chat.template import ChatTemplate, Rendered, TemplateRefusal
+from vtrim.chat.template import ChatTemplate, TemplateRefusal
 
 _MARK_TAGS = re.compile(r"\{%-?\s*(?:end)?generation\s*-?%\}")
 _TRIMS: tuple[Callable[[str], str], ...] = (
@@ -99,7 +99,9 @@ class Frames:
             places = self._places(messages, len(turns))
             if places is None:
                 return None
-            views.append([(*place, contents[turn]) for place, turn in zip(places, turns, strict=True)])
+            views.append(
+                [(*place, contents[turn]) for place, turn in zip(places, turns, strict=True)]
+            )
         frames = []
         for turn, seen in zip(turns, zip(*views, strict=True), strict=True):
             frame = self._frame(cores[turn], seen)
@@ -134,8 +136,7 @@ class Frames:
             trim
             for trim in _TRIMS
             if all(
-                text[start:end] == before + trim(content) + after
-                and text[:start].endswith(lead)
+                text[start:end] == before + trim(content) + after and text[:start].endswith(lead)
                 for text, start, end, content in seen
             )
         ]

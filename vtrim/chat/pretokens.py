@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -18,10 +18,27 @@ import numpy.typing as npt
 
 Ids = npt.NDArray[np.int64]
 
+_NO_STEPS = {"type": "Sequence", "normalizers": []}
 _IDENTITY_ON_ASCII = {"NFC", "NFD", "NFKC", "NFKD"}
 _MAX_HINTS = 8
 _PROOFS = 400
 _BLOCK = 10_000
+_FREQUENT = [
+    "'s",
+    "'LL",
+    "I'm",
+    "\n\n",
+    "\r\n",
+    "\n",
+    "  ",
+    " ",
+    "\t",
+    "word",
+    "Word",
+    "2024",
+    ".",
+    ",",
+]
 
 # Unicode classes cut down to ASCII; \x80 stands for "nothing in ASCII".
 _ASCII_CLASSES = {
@@ -52,9 +69,9 @@ class PretokenCounter:
     @classmethod
     def build(cls, backend: Any) -> PretokenCounter | None:
         """A counter that gives this tokenizer's ids, or None where that cannot be proved."""
-        definition = json.loads(backend.to_str())
-        pattern = _split_pattern(definition)
-        hints = sorted({token["content"][:2] for token in definition["added_tokens"]})
+        pattern = _split_pattern(backend)
+        added = backend.get_added_tokens_decoder().values()
+        hints = sorted({token.content[:2] for token in added})
         if pattern is None or len(hints) > _MAX_HINTS:
             return None
         try:
@@ -64,7 +81,10 @@ class PretokenCounter:
         return counter if counter._agrees_with(backend) else None
 
     def split(self, text: str) -> list[str] | None:
-        """The pre-tokens of a text; None for a text that only the tokenizer itself may split."""
+        """The pre-tokens of a text; None for a text that only the tokenizer itself may split.
+
+        That is one with other characters than ASCII, or with the start of an added token.
+        """
         if not text.isascii() or any(hint in text for hint in self._hints):
             return None
         pieces: list[str] = self._split(text)
@@ -75,41 +95,40 @@ class PretokenCounter:
         names = list(pieces)
         for start in range(0, len(names), _BLOCK):
             block = names[start : start + _BLOCK]
-            spelled = [name.translate(_BYTE_LEVEL) for name in block]
-            encodings = self._model.encode_batch_fast(spelled, add_special_tokens=False)
-            parts = [encoding.ids for encoding in encodings]
+            parts = self._encode(block)
             lengths = np.fromiter(map(len, parts), np.int64, len(parts))
             weights = np.fromiter(map(pieces.__getitem__, block), np.int64, len(block))
-            flat = np.fromiter((i for part in parts for i in part), np.int64, int(lengths.sum()))
+            flat = np.fromiter(chain.from_iterable(parts), np.int64, int(lengths.sum()))
             yield flat, np.repeat(weights, lengths)
+
+    def _encode(self, names: list[str]) -> list[list[int]]:
+        spelled = [name.translate(_BYTE_LEVEL) for name in names]
+        encodings = self._model.encode_batch_fast(spelled, add_special_tokens=False)
+        return [encoding.ids for encoding in encodings]
 
     def _agrees_with(self, backend: Any) -> bool:
         """Whether random ASCII texts get the tokenizer's own ids, one by one."""
         draw = random.Random(0)  # noqa: S311 - no secret
-        alphabet = [chr(code) for code in range(128)] + list("  \n\n\t'\"az09AZ.,sStTdDmM") * 6
-        words = ["'s", "'LL", "\n\n", "  ", "word", "Word", "2024", "...", "://", "I'm", "\r\n"]
-        for _ in range(_PROOFS):
-            text = "".join(draw.choices(alphabet + words * 4, k=draw.randrange(1, 40)))
-            pieces = self.split(text)
-            if pieces is None:
-                continue
-            found: Counter[int] = Counter()
-            for ids, weights in self.ids(Counter(pieces)):
-                for token, weight in zip(ids.tolist(), weights.tolist(), strict=True):
-                    found[token] += weight
-            if found != Counter(backend.encode(text, add_special_tokens=False).ids):
-                return False
-        return True
+        symbols = [chr(code) for code in range(128)] + _FREQUENT * 8
+        texts = ["".join(draw.choices(symbols, k=draw.randrange(1, 40))) for _ in range(_PROOFS)]
+        split = {text: pieces for text in texts if (pieces := self.split(text)) is not None}
+        names = sorted({name for pieces in split.values() for name in pieces})
+        ids = dict(zip(names, self._encode(names), strict=True))
+        expected = backend.encode_batch_fast(list(split), add_special_tokens=False)
+        return all(
+            list(chain.from_iterable(ids[name] for name in pieces)) == encoding.ids
+            for pieces, encoding in zip(split.values(), expected, strict=True)
+        )
 
 
-def _split_pattern(definition: Mapping[str, Any]) -> str | None:
+def _split_pattern(backend: Any) -> str | None:
     """The one split pattern of a byte-level BPE, rewritten for ASCII text; None for all others."""
-    normalizer = definition["normalizer"]
-    steps = (definition["pre_tokenizer"] or {}).get("pretokenizers", [])
-    if definition["model"]["type"] != "BPE" or definition["model"].get("dropout"):
+    if type(backend.model).__name__ != "BPE" or backend.model.dropout is not None:
         return None
+    normalizer, splitter = _definition(backend.normalizer), _definition(backend.pre_tokenizer)
     if normalizer and normalizer["type"] not in _IDENTITY_ON_ASCII and normalizer != _NO_STEPS:
         return None
+    steps = splitter.get("pretokenizers", [])
     if [step["type"] for step in steps] != ["Split", "ByteLevel"]:
         return None
     split, level = steps
@@ -119,22 +138,26 @@ def _split_pattern(definition: Mapping[str, Any]) -> str | None:
     return None if level["add_prefix_space"] or level["use_regex"] else _to_ascii(pattern)
 
 
-_NO_STEPS = {"type": "Sequence", "normalizers": []}
+def _definition(part: Any) -> dict[str, Any]:
+    """The JSON form of a normalizer or pre-tokenizer; empty for none."""
+    return {} if part is None else dict(json.loads(part.__getstate__()))
 
 
-def _to_ascii(pattern: str) -> str:
-    r"""The pattern with each ``\p{..}`` replaced by its ASCII members."""
-    depth = 0
+def _to_ascii(pattern: str) -> str | None:
+    r"""The pattern with each ``\p{..}`` replaced by its ASCII members; None for nested classes."""
+    depth = deepest = 0
 
     def replace(match: re.Match[str]) -> str:
-        nonlocal depth
+        nonlocal depth, deepest
         if match[1]:
             members = _ASCII_CLASSES.get(match[1], r"\x80")
             return members if depth else f"[{members}]"
         if match[0].startswith("["):
             depth += 1
+            deepest = max(deepest, depth)
         elif match[0] == "]":
             depth -= 1
         return match[0]
 
-    return _CLASS.sub(replace, pattern)
+    rewritten = _CLASS.sub(replace, pattern)
+    return rewritten if deepest < 2 else None

@@ -186,29 +186,15 @@ def _head_rows(config: dict[str, Any]) -> int:
 def _count(
     model: _Model, files: list[dict[str, Any]], *, max_length: int | None, skip_bad_rows: bool
 ) -> _Counted:
-    from vtrim.chat.feed import ReplyFeed
-    from vtrim.chat.read import read_conversations
-    from vtrim.chat.render import Renderer
-    from vtrim.chat.skips import SkipLog
-    from vtrim.trimming.count import count
+    from vtrim.chat.feed import FastPathDiffers
     from vtrim.trimming.coverage import Coverage
 
-    skipped = SkipLog()
-    feed = ReplyFeed(Renderer(model.tokenizer, max_length=max_length, skipped=skipped))
-    with common.progress("counting", sum(file["bytes"] for file in files)) as advance:
-        started = time.monotonic()
-
-        def tell(size: int) -> None:
-            rate = feed.kinds.total() / max(time.monotonic() - started, 1e-9)
-            advance(size, f"counting ({rate:,.0f} rows/s)")
-
-        rows = read_conversations(
-            [file["path"] for file in files],
-            skip_bad_rows=skip_bad_rows,
-            skipped=skipped,
-            advance=tell,
-        )
-        counts, heldout = count(feed.feed(rows), model.entry["vocab_size"])
+    try:
+        feed, counts, heldout = _tally(model, files, max_length, skip_bad_rows, full=False)
+    except FastPathDiffers as error:
+        common.note(f"{error}: counted by segments it differs; counting again by full renders.")
+        feed, counts, heldout = _tally(model, files, max_length, skip_bad_rows, full=True)
+    skipped = feed.renderer.skipped
     content = int(counts.sum()) - int(counts[model.entry["stop_ids"]].sum())
     if not content:
         names = ", ".join(file["path"] for file in files)
@@ -230,10 +216,50 @@ def _count(
     return _Counted(coverage=artefact, files=files, feed=feed, skipped=skipped)
 
 
+def _tally(
+    model: _Model,
+    files: list[dict[str, Any]],
+    max_length: int | None,
+    skip_bad_rows: bool,
+    *,
+    full: bool,
+) -> tuple[ReplyFeed, Any, Any]:
+    """The feed with its tallies, and the counts of all rows and of the held-out ones."""
+    from vtrim.chat.feed import ReplyFeed
+    from vtrim.chat.read import read_conversations
+    from vtrim.chat.render import Renderer
+    from vtrim.chat.skips import SkipLog
+    from vtrim.trimming.count import count
+
+    skipped = SkipLog()
+    renderer = Renderer(model.tokenizer, max_length=max_length, skipped=skipped)
+    feed = ReplyFeed(renderer, full=full)
+    with common.progress("counting", sum(file["bytes"] for file in files)) as advance:
+        started = time.monotonic()
+
+        def tell(size: int) -> None:
+            rate = feed.kinds.total() / max(time.monotonic() - started, 1e-9)
+            advance(size, f"counting ({rate:,.0f} rows/s)")
+
+        rows = read_conversations(
+            [file["path"] for file in files],
+            skip_bad_rows=skip_bad_rows,
+            skipped=skipped,
+            advance=tell,
+        )
+        counts, heldout = count(feed.feed(rows), model.entry["vocab_size"])
+    return feed, counts, heldout
+
+
 def _report(feed: ReplyFeed, skipped: SkipLog) -> None:
     """What was read, skipped, cut and straddled, in lines on stderr."""
     kinds = ", ".join(f"{kind} {number:,}" for kind, number in sorted(feed.kinds.items()))
     common.note(f"{feed.rows_used + skipped.total:,} rows: {kinds}")
+    if feed.rows_checked:
+        common.note(
+            f"{feed.rows_fast:,} rows counted by segments; {feed.rows_checked:,} of them checked "
+            "against the full render, all equal"
+        )
     for line in skipped.lines():
         common.warn(f"rows skipped, {line}")
     if feed.renderer.cut_replies:

@@ -49,7 +49,10 @@ def own_target(run: Run, coverage: Coverage) -> SearchTarget:
         )
     if "tokenizer_fingerprint" in recorded:
         _check_tokenizer(coverage, recorded["tokenizer_fingerprint"], str(run.manifest))
-    return SearchTarget(shape=DraftShape.from_target_config(read_json(run.target_config)))
+    shape = DraftShape.from_target_config(read_json(run.target_config))
+    rows = min(coverage.usable_ids, shape.target_vocab_size)
+    stops = tuple(token for token in recorded.get("stop_ids", ()) if token < rows)
+    return SearchTarget(shape=shape, stop_ids=stops)
 
 
 def other_target(run: Run, coverage: Coverage, source: ModelSource) -> SearchTarget:

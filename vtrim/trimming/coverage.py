@@ -15,7 +15,7 @@ import numpy as np
 
 from vtrim.artifacts import atomic_path, check_match, fingerprint_bytes
 from vtrim.errors import InputError, MismatchError, OptionError
-from vtrim.trimming.curve import Counts, CoverageCurve, running_sum, seat_order
+from vtrim.trimming.curve import Counts, CoverageCurve
 from vtrim.trimming.storage import pack, unpack
 
 __all__ = ["Coverage", "CoverageCurve"]
@@ -93,16 +93,11 @@ class Coverage:
                     f"--keep {token}: not a token id; the tokenizer has ids 0 to "
                     f"{self.usable_ids - 1}."
                 )
-        forced = np.array(list(dict.fromkeys((*self.stop_ids, *keep))), dtype=np.int64)
-        order = seat_order(self.counts, forced, self.usable_ids)
-        unseen = seat_order(self.counts - self.heldout_counts, forced, self.usable_ids)
         return CoverageCurve(
-            order=order,
-            seat_counts=self.counts[order],
-            total=self.total,
-            num_forced=int(forced.size),
-            heldout_covered=running_sum(self.heldout_counts[unseen]),
-            heldout_total=int(self.heldout_counts.sum()),
+            counts=self.counts,
+            heldout_counts=self.heldout_counts,
+            usable_ids=self.usable_ids,
+            forced_ids=tuple(dict.fromkeys((*self.stop_ids, *keep))),
         )
 
     def for_target(self, target_vocab_size: int) -> Coverage:

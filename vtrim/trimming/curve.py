@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -32,17 +33,48 @@ def exact_share(value: str | float | Fraction) -> Fraction:
 class CoverageCurve:
     """Coverage C(k) of the first k seats: forced ids, then by count, then by id.
 
-    order: [max_k] target ids in seat order. seat_counts: [max_k] their counts, which never rise
-    after the forced seats. heldout_covered: [max_k + 1] held-out tokens covered by as many seats
-    when the *other* rows alone decide the order: what to expect on text never counted.
+    counts, heldout_counts: [V] tokens counted in all rows and in the held-out ones.
+    usable_ids: ids from here on are padding and get no seat. forced_ids: seated first.
     """
 
-    order: Counts
-    seat_counts: Counts
-    total: int
-    num_forced: int
-    heldout_covered: Counts
-    heldout_total: int
+    counts: Counts
+    heldout_counts: Counts
+    usable_ids: int
+    forced_ids: tuple[int, ...]
+
+    @cached_property
+    def order(self) -> Counts:
+        """[max_k] target ids in seat order."""
+        return _seat_order(self.counts, self.forced_ids, self.usable_ids)
+
+    @cached_property
+    def seat_counts(self) -> Counts:
+        """[max_k] how often the id of each seat was counted; never rising after the forced ones."""
+        return self.counts[self.order]
+
+    @cached_property
+    def running_covered(self) -> Counts:
+        """[max_k + 1] tokens covered by the first k seats, for every k."""
+        return _running_sum(self.seat_counts)
+
+    @cached_property
+    def heldout_covered(self) -> Counts:
+        """[max_k + 1] held-out tokens covered by k seats when the *other* rows alone order them.
+
+        So it tells what to expect on text that was never counted.
+        """
+        order = _seat_order(self.counts - self.heldout_counts, self.forced_ids, self.usable_ids)
+        return _running_sum(self.heldout_counts[order])
+
+    @cached_property
+    def total(self) -> int:
+        """Number of counted tokens, those without a seat included."""
+        return int(self.counts.sum())
+
+    @cached_property
+    def heldout_total(self) -> int:
+        """Number of held-out tokens."""
+        return int(self.heldout_counts.sum())
 
     @property
     def max_k(self) -> int:
@@ -50,14 +82,14 @@ class CoverageCurve:
         return int(self.order.size)
 
     @property
-    def forced(self) -> list[int]:
-        """The ids seated first, whatever their counts."""
-        return [int(token) for token in self.order[: self.num_forced]]
+    def num_forced(self) -> int:
+        """Seats that forced ids take."""
+        return len(self.forced_ids)
 
-    @cached_property
-    def running_covered(self) -> Counts:
-        """[max_k + 1] tokens covered by the first k seats, for every k."""
-        return running_sum(self.seat_counts)
+    @property
+    def forced(self) -> list[int]:
+        """The ids seated first, whatever their counts, as a list for JSON."""
+        return list(self.forced_ids)
 
     def covered(self, k: int) -> int:
         """Counted tokens that the first k seats cover: the numerator of C(k)."""
@@ -75,8 +107,8 @@ class CoverageCurve:
 
     def smallest_k(self, share: str | float | Fraction) -> int | None:
         """The smallest k with C(k) >= ``share``; None when no size reaches it."""
-        needed = exact_share(share) * self.total
-        k = int(np.searchsorted(self.running_covered, -(-needed.numerator // needed.denominator)))
+        needed = math.ceil(exact_share(share) * self.total)
+        k = int(np.searchsorted(self.running_covered, needed))
         return k if k <= self.max_k else None
 
     def ids(self, k: int) -> list[int]:
@@ -94,17 +126,18 @@ class CoverageCurve:
         return int(np.count_nonzero(self.seat_counts[self.num_forced : k] == 0))
 
 
-def seat_order(counts: Counts, forced: Counts, limit: int) -> Counts:
+def _seat_order(counts: Counts, forced: tuple[int, ...], limit: int) -> Counts:
     """Forced ids, then counted ids below ``limit`` by (count desc, id asc), then the others."""
+    first = np.array(forced, dtype=np.int64)
     free = np.ones(limit, dtype=np.bool_)
-    free[forced[forced < limit]] = False
+    free[first[first < limit]] = False
     usable = counts[:limit]
     seen = np.flatnonzero(free & (usable > 0))
     ranked = seen[np.argsort(-usable[seen], kind="stable")]
-    return np.concatenate([forced, ranked, np.flatnonzero(free & (usable == 0))])
+    return np.concatenate([first, ranked, np.flatnonzero(free & (usable == 0))])
 
 
-def running_sum(values: Counts) -> Counts:
+def _running_sum(values: Counts) -> Counts:
     """[n + 1] sums of the first 0 .. n values."""
     sums = np.zeros(values.size + 1, dtype=np.int64)
     np.cumsum(values, out=sums[1:])

@@ -118,8 +118,9 @@ def utility_text(search: dict[str, Any]) -> str:
     return (
         f"U(k) = {search['alpha']} C(k) + {1 - search['alpha']:.4g} R(k), coverage at least "
         f"{search['cmin']}. {search['trials']} TPE trials; the exact optimum is "
-        f"k = {search['exact']['k']:,}, regret {search['regret']:.1e}. Shaded: every k from {low:,} "
-        f"to {high:,} is within 0.001 of the optimum, so the exact size matters little."
+        f"k = {search['exact']['k']:,}, regret {search['regret']:.1e}. "
+        f"Shaded: every k from {low:,} to {high:,} is within 0.001 of the optimum; the exact "
+        "size matters little."
     )
 
 
@@ -137,8 +138,8 @@ ACCURACY_TEXT = (
     "draft vocabulary is a miss. Step 1 is the first drafted token."
 )
 PREFIX_TEXT = (
-    "1 + expected number of drafted tokens right in a row on held-out rows. It picks the checkpoint "
-    "and exceeds the decoded acceptance length."
+    "1 + expected number of drafted tokens right in a row on held-out rows. It picks the "
+    "checkpoint and exceeds the decoded acceptance length."
 )
 SPEED_TEXT = (
     "Tokens per second, prompts' prefill left out. Compare bars of one run only: they were decoded "
@@ -147,6 +148,6 @@ SPEED_TEXT = (
 POSITION_TEXT = "Share of the rounds in which the first j drafted tokens were all accepted."
 CYCLE_TEXT = "Draft forwards, the target's forward, the acceptance rule, and everything else."
 HEADS_TEXT = (
-    "DropMatch judges a token by several noisy copies of the target's head. Few unanimous positions "
-    "mean that the noise, not the target, decides: lower --p-drop."
+    "DropMatch judges a token by several noisy copies of the target's head. Few unanimous "
+    "positions mean that the noise, not the target, decides: lower --p-drop."
 )

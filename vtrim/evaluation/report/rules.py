@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-UNKNOWN = "–"
+UNKNOWN = "-"
 
 
 @dataclass(frozen=True)
@@ -21,12 +22,12 @@ class Measured:
 
     @property
     def label(self) -> str:
-        """Name for a legend."""
-        return f"{self.run}: {self.rule}"
+        """Name for a legend; escaped, because plotly.js reads a little HTML in its texts."""
+        return html.escape(f"{self.run}: {self.rule}", quote=False)
 
 
 def measured_rules(evals: Mapping[str, Mapping[str, Any]]) -> list[Measured]:
-    """All rules, in the order of the runs; the exact one before the lossy one it is compared with."""
+    """All rules, in the order of the runs; an exact one before the lossy one beside it."""
     found = []
     for name, result in evals.items():
         settings = settings_of(result)
@@ -51,12 +52,12 @@ def percent(share: float | None, digits: int = 1) -> str:
 
 
 def decimal(value: float | None, digits: int = 2) -> str:
-    """A number with thin thousands."""
+    """1234.5 -> 1,234.50."""
     return UNKNOWN if value is None else f"{value:,.{digits}f}"
 
 
 def interval(bounds: Any, digits: int = 2) -> str:
-    """ [1.02, 1.10], or nothing when it was not measured."""
+    """[1.02, 1.10], or nothing when it was not measured."""
     if not bounds:
         return ""
     low, high = bounds

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -68,7 +69,7 @@ def _acceptance(rule: Measured) -> Tile:
 
 def _speed(label: str, rule: Measured, numbers: Mapping[str, Any]) -> Tile:
     speed = decimal(numbers.get("tokens_per_second"), 1)
-    note = f"{decimal(numbers.get('speedup'))} × plain"
+    note = f"{decimal(numbers.get('speedup'))} x plain"
     if not rule.lossless:
         note += f"; {percent(numbers.get('off_argmax_share'))} off the target's choice"
     return Tile(label, f"{speed} tok/s", note)
@@ -108,7 +109,7 @@ def _speed_cells(numbers: Mapping[str, Any]) -> list[str]:
 def plain_speeds(facts: Facts) -> list[tuple[str, float]]:
     """(run, tokens per second) of plain decoding, where it was measured."""
     return [
-        (name, float(result["plain_tokens_per_second"]))
+        (html.escape(name, quote=False), float(result["plain_tokens_per_second"]))
         for name, result in facts.evals.items()
         if result.get("plain_tokens_per_second") is not None
     ]
@@ -121,9 +122,7 @@ def provenance(facts: Facts) -> list[tuple[str, list[tuple[str, str]]]]:
     groups += [(f"step {name}", entry) for name, entry in facts.steps.items()]
     if facts.search is not None:
         left_out = {"trial_log", "curve", "shape"}
-        groups.append(
-            ("search.json", {k: v for k, v in facts.search.items() if k not in left_out})
-        )
+        groups.append(("search.json", {k: v for k, v in facts.search.items() if k not in left_out}))
         groups.append(("draft shape", facts.search["shape"]))
     for name, result in facts.evals.items():
         kept = {key: result[key] for key in ("settings", "provenance") if result.get(key)}
