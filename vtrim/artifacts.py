@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +29,9 @@ def atomic_path(final: Path) -> Iterator[Path]:
     Raises:
         InputError: the disk is full or the folder cannot be written; no file is left behind.
     """
-    final.parent.mkdir(parents=True, exist_ok=True)
     temporary = final.with_name(f".{final.name}.{os.getpid()}.tmp")
     try:
+        final.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
         with temporary.open("rb+") as handle:
             os.fsync(handle.fileno())
@@ -41,7 +42,8 @@ def atomic_path(final: Path) -> Iterator[Path]:
             "Nothing was left under that name; free some space or choose another folder."
         ) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -97,6 +99,19 @@ def stable_safetensors(data: bytes) -> bytes:
     return len(text).to_bytes(8, "little") + text + data[8 + size :]
 
 
+_typed: list[str] = []
+
+
+def note_command(arguments: Sequence[str] | None) -> None:
+    """Remembers what was typed after ``vtrim`` while a command runs; None when it has ended."""
+    _typed[:] = [] if arguments is None else ["vtrim", *arguments]
+
+
+def typed_command() -> dict[str, str]:
+    """``command``: the running command line, quoted for a shell; empty outside a command."""
+    return {"command": shlex.join(_typed)} if _typed else {}
+
+
 class Run:
     """A run folder: where each step of the chain leaves what the next one reads.
 
@@ -128,7 +143,8 @@ class Run:
 
     def record(self, step: str, entry: Mapping[str, Any]) -> None:
         """Notes a finished step with its settings and the fingerprints of its inputs."""
-        steps = {**self.read()["steps"], step: {"vtrim": __version__, **entry}}
+        made = {"vtrim": __version__, **typed_command()}
+        steps = {**self.read()["steps"], step: {**made, **entry}}
         self.update(steps=steps)
 
     def step(self, name: str) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from vtrim import __version__
+from vtrim.artifacts import note_command
 from vtrim.cli import common
 from vtrim.cli.coverage import coverage
 from vtrim.cli.demo import demo
@@ -69,6 +70,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Runs one command: exit code 0; 2 on bad input (one ``error:`` line); 130 on Ctrl-C."""
     if arguments is None:
         common.own_process()
+    note_command(sys.argv[1:] if arguments is None else arguments)
     try:
         code = app(args=arguments, standalone_mode=False)
     except VtrimError as error:
@@ -80,6 +82,8 @@ def main(arguments: list[str] | None = None) -> None:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    finally:
+        note_command(None)
     sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
-from rich.text import Text
 
 from vtrim.cli import common
 from vtrim.errors import InputError, OptionError
@@ -76,6 +75,8 @@ def regenerate(
         common.emit_json(result)
     else:
         common.results.print(_table(result))
+        # never wrapped, so that the path can be copied
+        common.results.print(f"written to {result['artifact']}", markup=False, soft_wrap=True)
 
 
 def parse_shard(text: str) -> tuple[int, int]:
@@ -276,5 +277,4 @@ def _table(result: dict[str, Any]) -> Table:
     if result["stopped_share"] is not None:
         table.add_row("ended with a stop token, now", f"{result['stopped_share']:.1%}")
     table.add_row("tokens per second", f"{result['tokens_per_second']:.0f}")
-    table.add_row("written to", Text(result["artifact"]))
     return table

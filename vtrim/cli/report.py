@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
 from vtrim.cli import common
 
@@ -31,9 +29,7 @@ def report(
     if json_output:
         common.emit_json(result)
         return
-    table = Table(show_header=False)
-    table.add_row("report", Text(result["artifact"]))
-    table.add_row("plots", ", ".join(result["plots"]))
-    table.add_row("evaluations", Text(", ".join(result["evals"]) or "none"))
-    table.add_row("missing", Text(", ".join(result["missing"]) or "nothing"))
-    common.results.print(table)
+    for label, names in (("plots", result["plots"]), ("evaluations", result["evals"])):
+        common.results.print(f"{label}: {', '.join(names) or 'none'}", markup=False)
+    # never wrapped, so that the path can be copied
+    common.results.print(f"report: {result['artifact']}", markup=False, soft_wrap=True)

@@ -62,20 +62,21 @@ class ChainDrafter:
         hidden = self.extend(aux, tokens)[0, -1:][None]  # not a slice: see ``extend``
         position = self.cache.committed + 1  # of the first drafted token
         drafted: list[Tensor] = []
-        laws: list[Tensor] = []
+        scores: list[Tensor] = []
         while True:
             logits = self.draft.logits(hidden)[0].float()
-            laws.append(law(logits, temperature or 1.0))
             if temperature == 0:
                 index = logits.argmax(dim=-1)
             else:
+                logits = law(logits, temperature)
                 place = (*seed, position + len(drafted))
-                index = draw(laws[-1].exp(), place, Purpose.DRAFT)
+                index = draw(logits.exp(), place, Purpose.DRAFT)
+            scores.append(logits)
             drafted.append(self.draft.vocab_ids[index])
             if len(drafted) == num_draft_tokens:
                 break
             hidden = self._rows(drafted[-1], hidden, position + len(drafted) - 2)
-        log_q = torch.cat(laws)
+        log_q = torch.cat(scores).log_softmax(-1)  # changes nothing where a law was drawn from
         return Proposal(
             tokens=torch.cat(drafted),
             log_q=log_q if temperature > 0 else None,

@@ -62,10 +62,12 @@ def chi_square(tokens: list[int], expected: Tensor) -> float:
     return float(((counts - wanted)[seen] ** 2 / wanted[seen]).sum())
 
 
-def first_tokens(draft: Callable[[int], Proposal], logits: Tensor, **filters: float) -> list[int]:
+def first_tokens(
+    draft: Callable[[int], Proposal], logits: Tensor, draws: int = DRAWS, **filters: float
+) -> list[int]:
     """The first token emitted at each of many positions."""
     tokens = []
-    for position in range(DRAWS):
+    for position in range(draws):
         proposal = draft(position)
         verdict = Rejection(seed=SEED).accept(proposal, view(logits, position, **filters))
         tokens.append(int(proposal.tokens[0]) if verdict.num_accepted else verdict.next_token)
@@ -84,7 +86,7 @@ def test_the_same_test_finds_a_greedy_draft_judged_by_its_softmax() -> None:
 
 def test_temperature_and_filters_are_those_of_the_targets_law() -> None:
     logits = TARGET.log().repeat(2, 1)
-    tokens = first_tokens(full_law, logits, temperature=0.6, top_k=4, top_p=0.8)
+    tokens = first_tokens(full_law, logits, 5000, temperature=0.6, top_k=4, top_p=0.8)
     assert chi_square(tokens, law(logits[0], 0.6, 4, 0.8).exp()) < QUANTILE
 
 

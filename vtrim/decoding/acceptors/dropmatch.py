@@ -105,7 +105,7 @@ class DropMatch:
         hidden = view.hidden[:length, None]
         scale = 1 / (1 - self.p_drop)
         states = (hidden.float() * masks.to(hidden.device) * scale).to(hidden.dtype)
-        return view.head(states.flatten(0, 1)).view(length, self.heads, -1)
+        return view.head(states.flatten(0, 1)).reshape(length, self.heads, -1)
 
     def _criterion(self, heads: Heads, proposal: Proposal, row: int, token: int) -> str | None:
         """Why the criterion keeps a drafted token; None if it does not."""

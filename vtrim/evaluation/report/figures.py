@@ -68,7 +68,7 @@ def utility_figure(search: dict[str, Any]) -> Figure:
     data = [line(curve["k"], curve["utility"], "U(k)", BLUE, hovertemplate=hover)]
     for feasible, name, colour, symbol in (
         (True, "TPE trial", ORANGE, "circle"),
-        (False, "TPE trial below the coverage floor", GREY, "x"),
+        (False, "below the floor", GREY, "x"),
     ):
         trials = [t for t in search["trial_log"] if bool(t["feasible"]) is feasible]
         if trials:
@@ -103,6 +103,7 @@ def flops_figure(search: dict[str, Any]) -> Figure:
     data = []
     for key, (name, colour) in COMPONENTS.items():
         values = [cost.components[key] / 1e6 for cost in costs]
+        wide = [value > 0.08 * costs[0].total / 1e6 for value in values]
         parts = [cost.components[key] / cost.total for cost in costs]
         data.append(
             {
@@ -112,9 +113,10 @@ def flops_figure(search: dict[str, Any]) -> Figure:
                 "y": [label for label, _ in rows],
                 "x": values,
                 "customdata": parts,
-                "text": [percent(part, 0) for part in parts],
+                "text": [percent(p, 0) if w else "" for p, w in zip(parts, wide, strict=True)],
                 "textposition": "inside",
                 "insidetextanchor": "middle",
+                "textangle": 0,
                 "marker": {"color": colour},
                 "hovertemplate": "%{x:,.2f} MFLOPs, %{customdata:.1%}"
                 "<extra>%{fullData.name}</extra>",
@@ -123,7 +125,7 @@ def flops_figure(search: dict[str, Any]) -> Figure:
     layout = {
         "barmode": "stack",
         "xaxis": {"title": {"text": "MFLOPs per draft token"}},
-        "yaxis": {"autorange": "reversed", "automargin": True},
+        "yaxis": {"autorange": "reversed"},
         "height": 280,
     }
     return {"data": data, "layout": layout}

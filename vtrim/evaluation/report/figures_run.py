@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vtrim.evaluation.report.figures import (
@@ -46,20 +46,22 @@ def loss_figure(metrics: Lines) -> Figure | None:
 
 
 def accuracy_figure(metrics: Lines) -> Figure | None:
-    """Accuracy at each unrolled step: training as lines, held-out as points."""
+    """Accuracy at each unrolled step: training as faint lines, held-out as points."""
     train = [entry for entry in of_kind(metrics, "train") if entry.get("accuracy")]
     heldout = [entry for entry in of_kind(metrics, "heldout") if entry.get("accuracy")]
     if not train and not heldout:
         return None
+    num_steps = max(len(entry["accuracy"]) for entry in [*train, *heldout])
     data = []
-    for index in range(max(len(entry["accuracy"]) for entry in [*train, *heldout])):
-        colour, name = COLOURS[index % len(COLOURS)], f"step {index + 1}"
-        steps, values = _at(train, "accuracy", index)
-        if steps:
-            data.append(line(*binned(steps, values), name, colour, legendgroup=name))
-        steps, values = _at(heldout, "accuracy", index)
-        if steps:
-            data.append(_points(steps, values, f"{name}, held-out", colour, legendgroup=name))
+    for index in range(num_steps):
+        colour, name = _shade(index, num_steps), f"step {index + 1}"
+        faint, bold = _at(train, "accuracy", index), _at(heldout, "accuracy", index)
+        if faint[0]:
+            trace = line(*binned(*faint), name, colour, legendgroup=name)
+            quiet = {"opacity": 0.35, "showlegend": False} if bold[0] else {}
+            data.append({**trace, **quiet})
+        if bold[0]:
+            data.append(_points(*bold, name, colour, legendgroup=name))
     return {"data": data, "layout": _over_steps(shares("accuracy"))}
 
 
@@ -70,7 +72,8 @@ def prefix_figure(metrics: Lines) -> Figure | None:
         return None
     values = [entry["joint_prefix"] for entry in heldout]
     data = [_points(_steps(heldout), values, "held-out joint prefix", PURPLE)]
-    return {"data": data, "layout": _over_steps({"title": {"text": "joint prefix [tokens]"}})}
+    layout = {**_over_steps({"title": {"text": "joint prefix [tokens]"}}), "showlegend": False}
+    return {"data": data, "layout": layout}
 
 
 def position_figure(rules: Sequence[Measured]) -> Figure | None:
@@ -106,7 +109,7 @@ def cycle_figure(rules: Sequence[Measured]) -> Figure | None:
     layout = {
         "barmode": "stack",
         "xaxis": {**shares("share of a round's time"), "range": [0, 1]},
-        "yaxis": {"autorange": "reversed", "automargin": True},
+        "yaxis": {"autorange": "reversed"},
         "height": 170 + 55 * len(timed),
     }
     return {"data": data, "layout": layout}
@@ -135,17 +138,19 @@ def heads_figure(rules: Sequence[Measured]) -> Figure | None:
     return {"data": data, "layout": layout} if data else None
 
 
-def speed_figure(rules: Sequence[Measured], plain: Sequence[tuple[str, float]]) -> Figure | None:
+def speed_figure(rules: Sequence[Measured], plain: Mapping[str, float]) -> Figure | None:
     """Tokens per second of every rule beside plain decoding in the same run."""
-    timed = [rule for rule in rules if rule.numbers.get("tokens_per_second") is not None]
-    if not timed:
+    bars: list[tuple[str, float, str]] = []
+    seen: set[str] = set()
+    for rule in rules:
+        if rule.run in plain and rule.run not in seen:
+            bars.append((rule.name("plain"), plain[rule.run], GREY))
+            seen.add(rule.run)
+        speed = rule.numbers.get("tokens_per_second")
+        if speed is not None:
+            bars.append((rule.label, speed, GREEN if rule.lossless else RED))
+    if not bars:
         return None
-    bars = [(f"{name}: plain", speed, GREY) for name, speed in plain]
-    bars += [
-        (rule.label, rule.numbers["tokens_per_second"], GREEN if rule.lossless else RED)
-        for rule in timed
-    ]
-    bars.sort(key=lambda bar: bar[0].partition(":")[0])
     data = [
         {
             "type": "bar",
@@ -159,8 +164,9 @@ def speed_figure(rules: Sequence[Measured], plain: Sequence[tuple[str, float]]) 
     ]
     layout = {
         "xaxis": {"title": {"text": "tokens per second"}},
-        "yaxis": {"autorange": "reversed", "automargin": True},
-        "height": 120 + 38 * len(bars),
+        "yaxis": {"autorange": "reversed"},
+        "height": 110 + 38 * len(bars),
+        "showlegend": False,
     }
     return {"data": data, "layout": layout}
 
@@ -188,6 +194,14 @@ def _at(entries: Lines, key: str, index: int) -> tuple[list[Any], list[Any]]:
 def _points(x: list[Any], y: list[Any], name: str, colour: str, **more: Any) -> dict[str, Any]:
     trace = line(x, y, name, colour, line={"width": 1.5}, **more)
     return {**trace, "mode": "lines+markers", "marker": {"color": colour, "size": 7}}
+
+
+def _shade(index: int, count: int) -> str:
+    """A colour between blue and red: later steps are redder."""
+    share = index / max(1, count - 1)
+    ends = [[int(colour[i : i + 2], 16) for i in (1, 3, 5)] for colour in (BLUE, RED)]
+    mixed = [round(a + (b - a) * share) for a, b in zip(*ends, strict=True)]
+    return "#" + "".join(f"{part:02x}" for part in mixed)
 
 
 def _over_steps(yaxis: dict[str, Any]) -> dict[str, Any]:

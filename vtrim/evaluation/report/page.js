@@ -9,16 +9,17 @@
   }
 
   function styled(layout, width) {
+    const narrow = width < 480;
     const axis = (given) => ({
       gridcolor: colour("--grid"), zerolinecolor: colour("--grid"), linecolor: colour("--grid"),
-      automargin: true, ...given,
+      automargin: true, ...given, ...(narrow && given.type === "log" ? { dtick: 1 } : {}),
     });
     return {
       height: 340, ...layout,
-      font: { family: "system-ui, sans-serif", size: width < 480 ? 11 : 12, color: colour("--ink") },
+      font: { family: "system-ui, sans-serif", size: narrow ? 11 : 12, color: colour("--ink") },
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
       margin: { l: 10, r: 12, t: 10, b: 10 },
-      legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom" },
+      legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", traceorder: "normal" },
       hoverlabel: { bgcolor: colour("--card"), font: { color: colour("--ink") } },
       showlegend: layout.showlegend !== false,
       xaxis: axis(layout.xaxis), yaxis: axis(layout.yaxis),

@@ -22,8 +22,12 @@ class Measured:
 
     @property
     def label(self) -> str:
-        """Name for a legend; escaped, because plotly.js reads a little HTML in its texts."""
-        return html.escape(f"{self.run}: {self.rule}", quote=False)
+        """Name for a legend."""
+        return self.name(self.rule)
+
+    def name(self, rule: str) -> str:
+        """Run and rule; escaped, because plotly.js reads a little HTML in its texts."""
+        return html.escape(f"{self.run}: {rule}", quote=False)
 
 
 def measured_rules(evals: Mapping[str, Mapping[str, Any]]) -> list[Measured]:
@@ -34,10 +38,18 @@ def measured_rules(evals: Mapping[str, Mapping[str, Any]]) -> list[Measured]:
         exact = result.get("exact")
         if exact and not result.get("lossless"):
             found.append(Measured(name, "exact", True, settings, exact))
-        acceptor, lossless = str(result.get("acceptor", "?")), bool(result.get("lossless"))
-        rule = f"{acceptor} ({'exact' if lossless else 'lossy'})"
+        lossless = bool(result.get("lossless"))
+        rule = f"{_rule_name(result, settings)} ({'exact' if lossless else 'lossy'})"
         found.append(Measured(name, rule, lossless, settings, result))
     return found
+
+
+def _rule_name(result: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
+    """The acceptor, with its noise where it has one."""
+    acceptor = settings.get("acceptor")
+    noise = acceptor.get("p_drop") if isinstance(acceptor, Mapping) else settings.get("p_drop")
+    name = str(result.get("acceptor", "?"))
+    return name if noise is None else f"{name} p {noise}"
 
 
 def settings_of(result: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,8 +19,8 @@ SPEED_COLUMNS = (
     "tokens/s",
     "speed-up",
     "95 % interval",
-    "same text as plain",
-    "off the target's choice",
+    "identical to plain",
+    "off the arg-max",
 )
 
 
@@ -32,6 +31,7 @@ class Tile:
     label: str
     value: str
     note: str
+    unit: str = ""
 
 
 def tiles(facts: Facts) -> list[Tile]:
@@ -45,7 +45,7 @@ def tiles(facts: Facts) -> list[Tile]:
         found.append(_acceptance(exact[-1]))
         result = facts.evals[exact[-1].run]
         plain = decimal(result.get("plain_tokens_per_second"), 1)
-        found.append(Tile("plain decoding", f"{plain} tok/s", "the target alone, same run"))
+        found.append(Tile("plain decoding", plain, "the target alone, same run", "tok/s"))
         found.append(_speed("exact acceptance", exact[-1], numbers))
     if lossy:
         numbers = lossy[-1].numbers
@@ -72,7 +72,7 @@ def _speed(label: str, rule: Measured, numbers: Mapping[str, Any]) -> Tile:
     note = f"{decimal(numbers.get('speedup'))} x plain"
     if not rule.lossless:
         note += f"; {percent(numbers.get('off_argmax_share'))} off the target's choice"
-    return Tile(label, f"{speed} tok/s", note)
+    return Tile(label, speed, note, "tok/s")
 
 
 def speed_rows(facts: Facts) -> list[list[str]]:
@@ -106,13 +106,13 @@ def _speed_cells(numbers: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def plain_speeds(facts: Facts) -> list[tuple[str, float]]:
-    """(run, tokens per second) of plain decoding, where it was measured."""
-    return [
-        (html.escape(name, quote=False), float(result["plain_tokens_per_second"]))
+def plain_speeds(facts: Facts) -> dict[str, float]:
+    """Tokens per second of plain decoding by run, where it was measured."""
+    return {
+        name: float(result["plain_tokens_per_second"])
         for name, result in facts.evals.items()
         if result.get("plain_tokens_per_second") is not None
-    ]
+    }
 
 
 def provenance(facts: Facts) -> list[tuple[str, list[tuple[str, str]]]]:

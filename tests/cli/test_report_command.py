@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from vtrim.artifacts import Run
+from vtrim.cli.main import main
+
+
+def command(*arguments: str | Path) -> int:
+    with pytest.raises(SystemExit) as stopped:
+        main(["report", *map(str, arguments)])
+    return int(stopped.value.code or 0)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    run = Run(tmp_path / "run")
+    run.update(target={"name": "toy"})
+    return run
+
+
+def test_a_begun_run_gives_a_page_and_names_what_is_missing(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command("--run", run.root) == 0
+    assert "vtrim train-draft" in run.report.read_text(encoding="utf-8")
+    captured = capsys.readouterr()
+    assert "not in the report yet: search" in captured.err
+    assert captured.out.splitlines()[-1] == f"report: {run.report}"
+
+
+def test_json_is_one_object_that_names_the_page(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "elsewhere" / "[page].html"
+    assert command("--run", run.root, "--output", output, "--json") == 0
+    printed = capsys.readouterr().out
+    result = json.loads(printed)
+    assert printed.count("\n") == 1
+    assert result["artifact"] == str(output)
+    assert output.stat().st_size == result["bytes"]
+    assert result["missing"] == ["coverage", "search", "train-draft", "eval"]
+    assert not run.report.exists()
+
+
+def test_a_folder_without_a_run_is_one_line_and_exit_code_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command("--run", tmp_path) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("error: ")
+    assert captured.err.count("\n") == 1
