@@ -119,6 +119,16 @@ def test_an_output_that_exists_is_not_overwritten(
     assert output.read_text(encoding="utf-8") == "mine"
 
 
+def test_a_template_of_ones_own_renders_the_prompt(inputs: Path, tmp_path: Path) -> None:
+    template = tmp_path / "chat.jinja"
+    template.write_text("{% for m in messages %}{{ m.content }}{% endfor %}", encoding="utf-8")
+    prompts, output = write_rows(tmp_path / "p.jsonl", "the cat"), tmp_path / "out.jsonl"
+    options = ("-o", output, "--target", inputs / "target_chain", "--template", template)
+    assert run("regenerate", prompts, *options) == 0
+    [row] = read_rows(output)
+    assert row["messages"][-1]["content"] == "dog fox owl"
+
+
 @pytest.mark.parametrize(
     "options", [("--top-p", "0"), ("--top-p", "1.5"), ("--shard", "3/2"), ("--temperature", "-1")]
 )

@@ -18,7 +18,7 @@ from vtrim.decoding.regenerate import (
     chat_row,
     regenerate_rows,
 )
-from vtrim.errors import MismatchError
+from vtrim.errors import InputError, MismatchError
 from vtrim.models.target import Target, load_target
 
 SIZES: dict[str, Any] = {
@@ -87,6 +87,15 @@ def test_a_reply_ends_where_the_context_ends(target: Target) -> None:
     prompt = [1 + j % 38 for j in range(61)]
     [reply] = BatchDecoder(target, (), sampling(), 4).decode([(0, prompt)])
     assert (len(reply.ids), reply.finish_reason) == (3, "length")
+
+
+def test_a_target_with_other_layers_than_attention_is_refused_by_name(
+    target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kinds = ["linear_attention", "full_attention"]
+    monkeypatch.setattr(target.config, "layer_types", kinds, raising=False)
+    with pytest.raises(InputError, match="tiny: has layers of type linear_attention;"):
+        BatchDecoder(target, STOP, sampling(), 4)
 
 
 def test_sampled_replies_depend_on_seed_and_row_not_on_the_batch(target: Target) -> None:

@@ -22,7 +22,7 @@ from rich.progress import (
 )
 
 from vtrim.artifacts import Run
-from vtrim.errors import OptionError
+from vtrim.errors import InputError, OptionError
 
 RunOption = Annotated[
     Path | None,
@@ -47,6 +47,11 @@ OfflineOption = Annotated[bool, typer.Option("--offline", help="Use only files a
 DeviceOption = Annotated[
     str | None,
     typer.Option("--device", help="cpu, cuda, cuda:1 ... (default: cuda if there is one)."),
+]
+
+TemplateOption = Annotated[
+    Path | None,
+    typer.Option("--template", help="Jinja chat template in place of the tokenizer's own."),
 ]
 
 notes = Console(stderr=True, highlight=False)
@@ -136,6 +141,18 @@ def pick_dtype(dtype: str) -> Any:
     if dtype not in known:
         raise OptionError(f"--dtype {dtype}: unknown. Known: auto, bf16, fp32, fp16.")
     return known[dtype]
+
+
+def read_template(path: Path) -> str:
+    """The text of a chat template.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"--template {path}: cannot be read ({error}).") from error
 
 
 def hush_libraries() -> None:

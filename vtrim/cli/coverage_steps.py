@@ -84,7 +84,7 @@ def load_model(
         source, revision=revision, trust_remote_code=trust_remote_code, offline=offline
     )
     if template is not None:
-        tokenizer.chat_template = _read_template(template)
+        tokenizer.chat_template = common.read_template(template)
     config = None
     if name is not None:
         config = hub.load_config(
@@ -125,13 +125,6 @@ def _target_name(run: Run, target: str | None) -> str:
         return known
     common.note(f"no --target given: counting for the built-in {DEFAULT_TARGET}.")
     return DEFAULT_TARGET
-
-
-def _read_template(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"--template {path}: cannot be read ({error}).") from error
 
 
 def _head_rows(config: dict[str, Any]) -> int:

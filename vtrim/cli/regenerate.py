@@ -45,6 +45,7 @@ def regenerate(
     revision: common.RevisionOption = None,
     trust_remote_code: common.TrustOption = False,
     offline: common.OfflineOption = False,
+    template: common.TemplateOption = None,
     skip_bad_rows: Annotated[
         bool, typer.Option("--skip-bad-rows", help="Count unreadable lines instead of stopping.")
     ] = False,
@@ -62,7 +63,7 @@ def regenerate(
     from vtrim.chat.skips import SkipLog
 
     rows = _Rows(prompts, skip_bad_rows, num_prompts, parse_shard(shard), SkipLog())
-    model = _Model(target, revision, trust_remote_code, offline)
+    model = _Model(target, revision, trust_remote_code, offline, template)
     law = {
         "max_new_tokens": max_new_tokens,
         "temperature": temperature,
@@ -102,6 +103,7 @@ class _Model:
     revision: str | None
     trust_remote_code: bool
     offline: bool
+    template: Path | None
 
     @property
     def name(self) -> str:
@@ -125,6 +127,8 @@ class _Model:
         where: dict[str, Any] = {"revision": self.revision, "offline": self.offline}
         trusted = {**where, "trust_remote_code": self.trust_remote_code}
         tokenizer = load_tokenizer(self.name, **trusted)
+        if self.template is not None:
+            tokenizer.chat_template = common.read_template(self.template)
         target = load_target(
             self.name,
             dtype=common.pick_dtype(dtype),

@@ -6,6 +6,7 @@ any batch up to the rounding of batched matrix products.
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from transformers import DynamicCache
 
 from vtrim.decoding.sampling import Purpose, law, uniform
 from vtrim.decoding.slots import SlotCache, left_padded
+from vtrim.errors import InputError
 from vtrim.models.target import Target
 
 PREFILL_TOKENS = 1024  # padded prompt tokens of one prefill: a few rows at a time stay in cache
@@ -53,7 +55,11 @@ class _Live:
 
 
 class BatchDecoder:
-    """Decodes prompts with at most ``batch_size`` rows in flight."""
+    """Decodes prompts with at most ``batch_size`` rows in flight.
+
+    Raises:
+        InputError: the target has layers that are not attention.
+    """
 
     def __init__(
         self, target: Target, stop_ids: Iterable[int], sampling: Sampling, batch_size: int
@@ -62,7 +68,9 @@ class BatchDecoder:
         self.stop_ids = frozenset(stop_ids)
         self.sampling = sampling
         self.batch_size = batch_size
-        self.context = int(target.config.max_position_embeddings)
+        limit = getattr(target.config, "max_position_embeddings", None)
+        self.context = sys.maxsize if limit is None else int(limit)
+        _check_layers(target)
 
     @torch.inference_mode()
     def decode(self, prompts: Sequence[tuple[int, list[int]]]) -> Iterator[Reply]:
@@ -157,6 +165,17 @@ class BatchDecoder:
             live[slot] = live[-1]
             live.pop()
             yield Reply(row.row, row.ids, "stop" if stopped else "length")
+
+
+def _check_layers(target: Target) -> None:
+    """Refuses layers whose state is not keys and values by position."""
+    kinds = set(getattr(target.config, "layer_types", None) or ())
+    others = sorted(kind for kind in kinds if "attention" not in kind or "linear" in kind)
+    if others:
+        raise InputError(
+            f"{target.name}: has layers of type {', '.join(others)}; batched decoding handles "
+            "attention layers only. Let a server of this model write the replies."
+        )
 
 
 def invert(weights: Tensor, uniforms: Tensor) -> Tensor:

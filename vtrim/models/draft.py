@@ -8,7 +8,6 @@ sits at RoPE position t.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 
 import torch
 from torch import Tensor, nn
@@ -34,17 +33,11 @@ class RMSNorm(nn.Module):
         return self.weight * scaled.to(x.dtype)
 
 
-@lru_cache(maxsize=8)
-def _frequencies(half: int, theta: float, device: torch.device) -> Tensor:
-    """[half] angle a position of each pair of a head [radians]; made once, not at every step."""
-    with torch.inference_mode(mode=False):  # so that training may use it after decoding made it
-        return theta ** (-torch.arange(half, device=device, dtype=torch.float32) / half)
-
-
 def rotate(x: Tensor, positions: Tensor, theta: float) -> Tensor:
     """RoPE in the half-split form. x: [B, heads, T, d_h]; positions: [B, T] or [1, T]."""
     half = x.shape[-1] // 2
-    angle = positions[:, None, :, None].float() * _frequencies(half, theta, x.device)
+    frequency = theta ** (-torch.arange(half, device=x.device, dtype=torch.float32) / half)
+    angle = positions[:, None, :, None].float() * frequency
     cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
     first, second = x[..., :half], x[..., half:]
     return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)

@@ -119,8 +119,7 @@ def utility_text(search: dict[str, Any]) -> str:
         f"U(k) = {search['alpha']} C(k) + {1 - search['alpha']:.4g} R(k), coverage at least "
         f"{search['cmin']}. {search['trials']} TPE trials; the exact optimum is "
         f"k = {search['exact']['k']:,}, regret {search['regret']:.1e}. "
-        f"Shaded: every k from {low:,} to {high:,} is within 0.001 of the optimum; the exact "
-        "size matters little."
+        f"Shaded: every k from {low:,} to {high:,} is within 0.001 of the optimum."
     )
 
 

@@ -55,7 +55,7 @@ def tiles(facts: Facts) -> list[Tile]:
 
 def _search_tiles(search: Mapping[str, Any]) -> Iterator[Tile]:
     full = search["shape"]["target_vocab_size"]
-    yield Tile("draft vocabulary k*", f"{search['k']:,}", f"of {full:,} target tokens")
+    yield Tile("vocabulary k*", f"{search['k']:,}", f"of {full:,} target tokens")
     heldout = percent(search.get("heldout_coverage"))
     yield Tile("coverage C(k*)", percent(search["coverage"]), f"{heldout} on held-out rows")
     yield Tile("FLOPs saved R(k*)", percent(search["flops_reduction"]), "of a draft token, model")
