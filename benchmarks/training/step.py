@@ -38,7 +38,8 @@ def samples(count: int) -> list[TrainSample]:
     """The first ``count`` training samples of the demo."""
     renderer = Renderer(load_tokenizer("smollm2"))
     replies = recipes_folder() / "demo" / "replies.jsonl.gz"
-    rendered = (s for c in read_conversations([replies], skipped=SkipLog()) for s in renderer.samples(c))
+    conversations = read_conversations([replies], skipped=SkipLog())
+    rendered = (s for c in conversations for s in renderer.samples(c))
     return split_samples(rendered, "exact").train[:count]
 
 

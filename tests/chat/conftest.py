@@ -116,7 +116,7 @@ def byte_level_bpe(split: str, template: str, merges: int = 400) -> Any:
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    tokenizer.train_from_iterable([*_CORPUS] * 3, trainer)
+    tokenizer.train_from_iterator(_CORPUS * 3, trainer)
     tokenizer.add_special_tokens(list(_SPECIALS))
     tokenizer.add_tokens([AddedToken(text, normalized=False) for text in ("<think>", "</think>")])
     tokenizer.post_processor = processors.ByteLevel(trim_offsets=True)

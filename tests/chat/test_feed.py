@@ -19,8 +19,9 @@ from vtrim.chat.read import read_conversations
 from vtrim.chat.skips import SkipLog
 
 PIECES = [
-    "yes", "no ", " maybe", "\n", "\n\n", " ", "  ", "\t", "'s", "I'm", "12,345", ".", "?!", "é", "漢",
-    "🙂", "\u00a0", "\u2028", "<|im_end|>", "<|im_start|>assistant\n", "<think>", "</think>\n\n", "<|",
+    "yes", "no ", " maybe", "\n", "\n\n", " ", "  ", "\t", "'s", "I'm", "12,345", ".", "?!", "é",
+    "漢", "🙂", "\u00a0", "\u2028", "<|im_end|>", "<|im_start|>assistant\n", "<think>",
+    "</think>\n\n", "<|",
 ]  # fmt: skip
 TEXTS = st.lists(st.sampled_from(PIECES), max_size=8).map("".join)
 ROLES = st.sampled_from(["system", "user", "assistant", "assistant", "tool"])

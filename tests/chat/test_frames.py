@@ -8,7 +8,7 @@ import pytest
 
 from vtrim.chat.conversation import Origin, conversation_of
 from vtrim.chat.encode import fast_backend
-from vtrim.chat.frames import Frame, Frames, tested_texts
+from vtrim.chat.frames import Frame, Frames, texts_looked_for
 from vtrim.chat.template import ChatTemplate
 
 
@@ -90,5 +90,5 @@ def test_the_texts_a_template_looks_for_are_found_in_its_source() -> None:
         "{{ c | replace('cc', 'd') }}{{ c.strip('\n') }}{{ c.startswith('<e>') }}"
         "{{ 'not this' + y | trim }}{% endif %}{% endgeneration %}"
     )
-    assert tested_texts(source) == ["</a>", "<e>", "cc", "d", "|b|"]
-    assert tested_texts("{% if %}") is None
+    assert texts_looked_for(source) == ["</a>", "<e>", "cc", "d", "|b|"]
+    assert texts_looked_for("{% if %}") is None

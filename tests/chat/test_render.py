@@ -20,8 +20,9 @@ from vtrim.chat.skips import SkipLog
 from vtrim.errors import InputError
 
 PIECES = [
-    "yes", "no ", " maybe", "\n", "\n\n", " ", "  ", "\t", "'s", "I'm", "12,345", ".", "?!", "é", "漢",
-    "🙂", "\u00a0", "\u2028", "<|im_end|>", "<|im_start|>assistant\n", "<think>", "</think>\n\n", "<|",
+    "yes", "no ", " maybe", "\n", "\n\n", " ", "  ", "\t", "'s", "I'm", "12,345", ".", "?!", "é",
+    "漢", "🙂", "\u00a0", "\u2028", "<|im_end|>", "<|im_start|>assistant\n", "<think>",
+    "</think>\n\n", "<|",
     "assistant: ", "{\"a\": [1]}",
 ]  # fmt: skip
 TEXTS = st.lists(st.sampled_from(PIECES), max_size=8).map("".join)

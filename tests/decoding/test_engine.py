@@ -136,10 +136,10 @@ def test_greedy_equals_plain_and_transformers_for_every_draft_length(
     name: str, engine: Callable[..., Engine]
 ) -> None:
     stop = 2 if name == "stories260k" else DONE
-    for ids in (None, range(0, 64, 3), [stop]):
+    for ids in (range(0, 64, 3), [stop]):
         built = engine(name, ids=ids, seed=1)
         for prompt in PROMPTS[name]:
-            budget = 12
+            budget = 10
             plain = built.decode_plain(prompt, settings(stop_ids={stop}, max_new_tokens=budget))
             assert list(plain.tokens) == generated(built.target, prompt, budget, stop)
             for length in LENGTHS:
@@ -156,17 +156,17 @@ def test_greedy_equals_plain_however_much_is_accepted(
 ) -> None:
     target = load(name)
     for prompt in PROMPTS[name]:
-        wanted = settings(stop_ids=frozenset(), max_new_tokens=30)
+        wanted = settings(stop_ids=frozenset(), max_new_tokens=18)
         plain = Engine(target).decode_plain(prompt, wanted)
-        for length in LENGTHS:
+        for length in (1, 3, 8):
             oracle = Oracle([*prompt, *plain.tokens], miss, target.vocab_size)
-            chosen = settings(stop_ids=frozenset(), max_new_tokens=30, num_draft_tokens=length)
+            chosen = settings(stop_ids=frozenset(), max_new_tokens=18, num_draft_tokens=length)
             reply = Engine(target, oracle).decode(prompt, chosen, make_acceptor("greedy"))
             assert reply.tokens == plain.tokens
-            assert reply.rounds + sum(reply.accepted) == reply.emitted == 29
+            assert reply.rounds + sum(reply.accepted) == reply.emitted == 17
             if miss == 0.0:
                 assert reply.accepted == reply.drafted
-                assert reply.rounds == -(-29 // (length + 1))
+                assert reply.rounds == -(-17 // (length + 1))
             if miss == 1.0:
                 assert set(reply.accepted) == {0}
 

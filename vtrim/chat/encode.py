@@ -50,21 +50,21 @@ def encode(backend: Any, text: str, spans: Iterable[Span]) -> Encoded:
     offsets = np.asarray(encoding.offsets, dtype=np.int64).reshape(-1, 2)
     mask = np.zeros(ids.size, dtype=np.bool_)
     straddling = 0
+    places = np.arange(ids.size)
     for start, end in spans:
         inside = (offsets[:, 0] >= start) & (offsets[:, 0] < end)
-        crossing = np.count_nonzero((offsets[:, 0] < start) & (offsets[:, 1] > start))
+        crossing = (offsets[:, 0] < start) & (offsets[:, 1] > start)
         if text[start - 1 : start] == " ":
-            first = _first_reply_token(backend, text[:start], ids)
-            hidden = inside & (np.arange(ids.size) < first)
-            crossing += np.count_nonzero(hidden)
-            inside &= ~hidden
+            cut, is_prefix = _compare(backend, text[:start], ids)
+            crossing = (crossing & ~is_prefix) | ((places == cut) & inside & ~is_prefix)
+            inside &= places >= cut if is_prefix else places > cut
         mask |= inside
-        straddling += int(crossing)
+        straddling += int(np.count_nonzero(crossing))
     return Encoded(ids, mask, straddling)
 
 
-def _first_reply_token(backend: Any, prompt: str, ids: npt.NDArray[np.int64]) -> int:
-    """Index of the first token that can belong to a reply after ``prompt``, which ends in a space.
+def _compare(backend: Any, prompt: str, ids: npt.NDArray[np.int64]) -> tuple[int, bool]:
+    """How many ids the prompt alone shares with the whole, and whether that is all of its ids.
 
     Byte-level tokenizers may report " word" as starting after its space. The token at the first
     difference from the prompt's own ids takes the place of prompt text, so it starts before the
@@ -73,4 +73,5 @@ def _first_reply_token(backend: Any, prompt: str, ids: npt.NDArray[np.int64]) ->
     alone = np.asarray(backend.encode(prompt, add_special_tokens=False).ids, dtype=np.int64)
     size = min(alone.size, ids.size)
     differs = np.flatnonzero(alone[:size] != ids[:size])
-    return int(differs[0]) + 1 if differs.size else int(alone.size)
+    same = int(differs[0]) if differs.size else size
+    return same, same == alone.size

@@ -66,7 +66,7 @@ class Frames:
         self._backend = backend
         self._added = set(backend.get_added_tokens_decoder())
         self._known: dict[tuple[str, ...], list[Frame] | None] = {}
-        self._tested = tested_texts(template.source)
+        self._tested = texts_looked_for(template.source)
 
     def of(self, conversation: Conversation) -> list[Frame] | None:
         """The frame of each assistant turn; None where the whole has to be rendered.
@@ -173,7 +173,7 @@ class Frames:
         return bool(found) and found[0][0] == 0
 
 
-def tested_texts(source: str) -> list[str] | None:
+def texts_looked_for(source: str) -> list[str] | None:
     """Texts that a template looks for in messages (``in``, ``split``, ``replace`` ...).
 
     A message that holds one may be rendered in another way than its neighbours. None where the

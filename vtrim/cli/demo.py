@@ -111,7 +111,7 @@ def _rows(entry: dict[str, Any]) -> list[tuple[str, ...]]:
     exact = entry.get("exact") or entry
     rows = [_row("trimmed draft, exact acceptance", exact, 0.0)]
     if entry.get("exact"):
-        settings = entry["settings"]
+        settings = entry["settings"]["acceptor"]
         name = f"+ {entry['acceptor']} (p {settings['p_drop']}), lossy"
         rows.append(_row(name, entry, entry["off_argmax_share"]))
     return rows
