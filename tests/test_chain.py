@@ -24,7 +24,9 @@ def vtrim(*arguments: str, run: Path, code: int = 0) -> dict[str, Any]:
     """Runs a command with --json; its one JSON object."""
     environment = {**os.environ, "VTRIM_RUN": str(run), "OMP_NUM_THREADS": "1"}
     command = [str(VTRIM), *arguments, "--json"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=False, timeout=300
+    )
     assert done.returncode == code, done.stderr
     value: dict[str, Any] = json.loads(done.stdout) if code == 0 else {}
     return value
@@ -92,7 +94,7 @@ def test_a_killed_run_resumes_and_ends_with_the_same_loss_curve(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stage", ["1", "2"])
+@pytest.mark.parametrize("stage", ["1", "2", "3"])
 def test_two_processes_learn_what_one_with_two_accumulation_steps_learns(
     counted: Path, tmp_path: Path, stage: str
 ) -> None:
@@ -102,6 +104,20 @@ def test_two_processes_learn_what_one_with_two_accumulation_steps_learns(
     assert result["steps"] == 12
     for (kind, step, left), (_, _, right) in zip(_losses(one), _losses(two), strict=True):
         assert left == pytest.approx(right, rel=1e-4), f"{kind} loss at step {step}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "options",
+    [["--zero-stage", "0"], ["--zero-stage", "2"], ["--zero-stage", "1", "--optimizer", "muon"]],
+    ids=" ".join,
+)
+def test_bf16_training_lowers_the_loss(counted: Path, tmp_path: Path, options: list[str]) -> None:
+    run = _copy_run(counted, tmp_path / "run")
+    typed = [*TRAIN[2:-2], "--max-steps", "30", "--dtype", "bf16", *options]
+    vtrim("train-draft", *typed, run=run)
+    losses = [loss for kind, _, loss in _losses(run) if kind == "train"]
+    assert sum(losses[-5:]) < 0.9 * sum(losses[:5])
 
 
 @pytest.mark.slow

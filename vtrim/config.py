@@ -56,6 +56,8 @@ class TrainSection(_Section):
     zero_stage: int | None = None
     micro_batch: int | None = None
     grad_accum: int | None = None
+    optimizer: str | None = None
+    muon_lr: float | None = None
     lr: float | None = None
     warmup: float | None = None
     weight_decay: float | None = None

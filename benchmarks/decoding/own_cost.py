@@ -1,6 +1,6 @@
 """What speculative decoding costs beside its forwards, and what a trimmed head saves a draft step.
 
-Usage: python benchmarks/decoding/own_cost.py [--target smollm2] [--k 6144] [--tokens 40] [--repeats 2] [--out FILE]
+Usage: python benchmarks/decoding/own_cost.py [--k 6144] [--repeats 2] [--out FILE]
 Times are CPU seconds of one thread; the vocabularies alternate from prompt to prompt.
 """
 
@@ -45,6 +45,7 @@ class Clock:
 
     @contextmanager
     def timed(self, owner: Any, method: str, part: str) -> Iterator[None]:
+        """Adds the time of each call of ``owner.method`` to a part."""
         original: Callable[..., Any] = getattr(owner, method)
 
         def wrapped(*args: Any, **kwargs: Any) -> Any:
@@ -99,6 +100,7 @@ def random_drafter(target: Target, shape: DraftShape, size: int) -> ChainDrafter
 
 
 def measure(name: str, sizes: tuple[int, ...], tokens: int, repeats: int) -> dict[str, Any]:
+    """The report of each draft vocabulary, the full one last; all are random drafts."""
     torch.set_num_threads(1)
     target = load_target(name, dtype=torch.bfloat16)
     shape = DraftShape.from_target_config(load_config(name))
@@ -139,6 +141,7 @@ def report(shape: DraftShape, size: int, rounds: list[dict[str, float]]) -> dict
 
 
 def main() -> None:
+    """Prints the reports as JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--target", default="smollm2")
     parser.add_argument("--k", type=int, nargs="+", default=[6144])

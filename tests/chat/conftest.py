@@ -96,7 +96,15 @@ _SPECIALS = ("<|im_start|>", "<|im_end|>", "<|return|>", "<|pad|>")
 @cache
 def byte_level_bpe(split: str, template: str, merges: int = 400) -> Any:
     """A small byte-level BPE with special tokens; split: a pattern's name, or 'gpt2'."""
-    from tokenizers import AddedToken, Regex, Tokenizer, models, pre_tokenizers, processors
+    from tokenizers import (
+        AddedToken,
+        Regex,
+        Tokenizer,
+        decoders,
+        models,
+        pre_tokenizers,
+        processors,
+    )
     from tokenizers.trainers import BpeTrainer
     from transformers import PreTrainedTokenizerFast
 
@@ -119,11 +127,13 @@ def byte_level_bpe(split: str, template: str, merges: int = 400) -> Any:
     tokenizer.train_from_iterator(_CORPUS * 3, trainer)
     tokenizer.add_special_tokens(list(_SPECIALS))
     tokenizer.add_tokens([AddedToken(text, normalized=False) for text in ("<think>", "</think>")])
+    tokenizer.decoder = decoders.ByteLevel()
     tokenizer.post_processor = processors.ByteLevel(trim_offsets=True)
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         eos_token="<|im_end|>",
         pad_token="<|pad|>",
+        clean_up_tokenization_spaces=False,
         chat_template=TEMPLATES[template],
     )
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from itertools import chain
 from typing import Any
 
@@ -20,11 +20,10 @@ def counter_of(tokenizer: Any) -> PretokenCounter:
     return counter
 
 
-def expand(parts: Iterable[tuple[Any, Any]]) -> Counter[int]:
+def expand(counted: tuple[Any, Any]) -> Counter[int]:
     found: Counter[int] = Counter()
-    for ids, weights in parts:
-        for token, weight in zip(ids.tolist(), weights.tolist(), strict=True):
-            found[token] += weight
+    for token, weight in zip(*(array.tolist() for array in counted), strict=True):
+        found[token] += weight
     return found
 
 

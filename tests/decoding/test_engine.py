@@ -18,7 +18,7 @@ from vtrim.decoding.cache import TargetCache
 from vtrim.decoding.chain import ChainDrafter
 from vtrim.decoding.engine import Engine
 from vtrim.decoding.generation import GenerationSettings, SequenceState
-from vtrim.decoding.protocol import Proposal, Verdict
+from vtrim.decoding.protocol import Proposal, Verdict, Verification
 from vtrim.errors import InputError, OptionError
 from vtrim.models.hub import load_tokenizer
 from vtrim.models.layout import load_draft
@@ -183,7 +183,6 @@ def test_replies_of_g20_end_at_their_stop_token(
         ids = words.apply_chat_template(chat, add_generation_prompt=True, return_dict=False)
         prompts[str(chat)], answers[str(chat)] = ids, expected["chat_prompt_any"]
     stop_drafts = {
-        "yes": words.encode("yes"),
         "done": [DONE],
         "grey": words.encode("grey"),
         "all": None,
@@ -276,6 +275,30 @@ def test_a_padding_id_from_the_target_is_decoded_without_a_crash(
         head.bias = kept
     assert reply.tokens == (60,) * 12
     assert isinstance(words.decode(list(reply.tokens)), str)
+
+
+def test_acceptors_see_the_capped_logits_of_g18(
+    inputs: Path, words: Any, load: Callable[[str], Target]
+) -> None:
+    case = json.loads((inputs / "g18_expect.json").read_text())
+    seen: list[Verification] = []
+
+    class Watch:
+        name, lossless = "watch", True
+
+        def accept(self, proposal: Proposal, view: Verification) -> Verdict:
+            seen.append(view)
+            return make_acceptor("greedy").accept(proposal, view)
+
+    last = words.convert_tokens_to_ids(case["last_word"])
+    oracle = Oracle([last] * 8, 0.0, 64)  # drafts that word, so row 1 is the target's view of it
+    chosen = settings(stop_ids=frozenset(), max_new_tokens=4)
+    Engine(load("target_softcap"), oracle).decode([0], chosen, Watch())
+    law = torch.softmax(seen[0].logits[1], -1)
+    for word, logit in case["capped_logits"].items():
+        token = words.convert_tokens_to_ids(word)
+        assert float(seen[0].logits[1, token]) == pytest.approx(logit, abs=1e-3)
+        assert float(law[token]) == pytest.approx(case["probabilities"][word], abs=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ def from_scratch(
     feedback: str = "pre-norm",
     first_position: int = 0,
 ) -> tuple[list[int], Tensor]:
-    """The chain after ``tokens``, the last of them not run yet, and its log-probabilities [L, k]."""
+    """The chain after ``tokens`` and its log-probabilities [L, k]."""
     ids = torch.tensor([tokens[:-1]])
     whole = target.model(input_ids=ids, output_hidden_states=True, use_cache=False)
     layers = layer_ids or target.aux_layer_ids

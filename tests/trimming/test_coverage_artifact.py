@@ -43,6 +43,12 @@ def test_tokens_rank_by_count_and_then_by_id() -> None:
     assert [curve.covered(k) for k in range(6)] == [0, 5, 10, 13, 16, 16]
 
 
+@pytest.mark.parametrize("scale", [1, 2**40, 2**58])
+def test_the_ranking_does_not_depend_on_how_large_the_counts_are(scale: int) -> None:
+    curve = make([3 * scale, 5 * scale, 3 * scale, 0, 5 * scale, 1]).curve()
+    assert curve.order.tolist() == [1, 4, 0, 2, 5, 3]
+
+
 def test_forced_tokens_take_the_first_seats_and_k_includes_them() -> None:
     curve = make([3, 5, 3, 0, 5], stop_ids=(3,)).curve(keep=[2, 3])
     assert curve.forced == [3, 2]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -95,7 +94,7 @@ def conversation_of(row: Any, origin: Origin) -> Conversation:
     Raises:
         RowError: the row holds none, or a role or content that is not known.
     """
-    if not isinstance(row, Mapping):
+    if not isinstance(row, dict):
         raise RowError("no messages", "the row is not a JSON object")
     turns = row.get("messages")
     kind: Kind = "messages"
@@ -136,7 +135,7 @@ def is_heldout(conversation: Conversation) -> bool:
 
 def _message(turn: Any) -> Message:
     """One turn with its role in one of the four spellings and its content as text."""
-    if not isinstance(turn, Mapping):
+    if not isinstance(turn, dict):
         raise RowError("no messages", "a turn is not a JSON object")
     name = turn.get("role", turn.get("from"))
     role = ROLES.get(name.lower()) if isinstance(name, str) else None
@@ -169,13 +168,13 @@ def _text(content: Any) -> str:
 def _part(part: Any) -> str:
     if isinstance(part, str):
         return part
-    if isinstance(part, Mapping):
+    if isinstance(part, dict):
         text = part.get("text") if part.get("type", "text") == "text" else None
         return text if isinstance(text, str) else ""
     raise RowError("unreadable content", "a content part is neither text nor an object")
 
 
-def _recorded(row: Mapping[str, Any]) -> Recorded | None:
+def _recorded(row: dict[str, Any]) -> Recorded | None:
     """Recorded ids and mask, where a row has both."""
     ids, mask = row.get("input_ids"), row.get("loss_mask")
     if ids is None or mask is None:
@@ -201,6 +200,6 @@ def _tools(tools: Any) -> tuple[Any, ...] | None:
             raise RowError("unreadable tools", f"`tools` is not JSON ({error})") from error
     if not tools:
         return None
-    if not isinstance(tools, list) or not all(isinstance(tool, Mapping) for tool in tools):
+    if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
         raise RowError("unreadable tools", "`tools` is not a list of JSON objects")
     return tuple(tools)

@@ -76,8 +76,8 @@ class FastReplies:
             yield frame.fixed_ids, np.full(frame.fixed_ids.size, number, dtype=np.int64), heldout
         self._frames.clear()
         for heldout, pieces in self._pieces.items():
-            for ids, weights in self._pretokens.ids(pieces):
-                yield ids, weights, heldout
+            ids, weights = self._pretokens.ids(pieces)
+            yield ids, weights, heldout
             pieces.clear()
 
     def _encoded(self) -> Iterator[Weighted]:

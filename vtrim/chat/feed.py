@@ -21,6 +21,7 @@ Counted = tuple[Ids, Ids | npt.NDArray[np.bool_] | None, bool]
 
 CHECK_FIRST = 64
 CHECK_EVERY = 500
+_CHECK_SIZE = 200_000  # characters; the full render of a huge row costs hundreds of bytes a token
 
 
 class FastPathDiffers(Exception):  # noqa: N818 - an outcome that the caller handles
@@ -61,7 +62,8 @@ class ReplyFeed:
             if frames is None:
                 yield from self._rendered(conversation)
                 continue
-            if self.rows_fast < CHECK_FIRST or self.rows_fast % CHECK_EVERY == 0:
+            due = self.rows_fast < CHECK_FIRST or self.rows_fast % CHECK_EVERY == 0
+            if due and sum(map(len, conversation.replies)) < _CHECK_SIZE:
                 self._check(conversation, frames)
             heldout = is_heldout(conversation)
             self._fast.add(conversation, frames, heldout)

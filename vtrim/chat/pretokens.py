@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import chain
 from typing import Any
 
@@ -22,7 +22,8 @@ _NO_STEPS = {"type": "Sequence", "normalizers": []}
 _IDENTITY_ON_ASCII = {"NFC", "NFD", "NFKC", "NFKD"}
 _MAX_HINTS = 8
 _PROOFS = 400
-_BLOCK = 10_000
+_BLOCK = 1000
+_BETWEEN = "\u2028"
 _FREQUENT = [
     "'s",
     "'LL",
@@ -61,9 +62,11 @@ class PretokenCounter:
 
     def __init__(self, backend: Any, pattern: str, hints: list[str]) -> None:
         from tokenizers import Tokenizer
+        from tokenizers.pre_tokenizers import CharDelimiterSplit
 
         self._split = re.compile(pattern, re.ASCII).findall
         self._model = Tokenizer(backend.model)
+        self._model.pre_tokenizer = CharDelimiterSplit(_BETWEEN)
         self._hints = hints
 
     @classmethod
@@ -90,21 +93,28 @@ class PretokenCounter:
         pieces: list[str] = self._split(text)
         return pieces
 
-    def ids(self, pieces: Mapping[str, int]) -> Iterator[tuple[Ids, Ids]]:
-        """(ids, how often each counts) of counted pre-tokens, in blocks."""
-        names = list(pieces)
-        for start in range(0, len(names), _BLOCK):
-            block = names[start : start + _BLOCK]
-            parts = self._encode(block)
-            lengths = np.fromiter(map(len, parts), np.int64, len(parts))
-            weights = np.fromiter(map(pieces.__getitem__, block), np.int64, len(block))
-            flat = np.fromiter(chain.from_iterable(parts), np.int64, int(lengths.sum()))
-            yield flat, np.repeat(weights, lengths)
+    def ids(self, pieces: Mapping[str, int]) -> tuple[Ids, Ids]:
+        """Ids of counted pre-tokens, and how often each of the ids counts."""
+        ids, places = self._encode(list(pieces))
+        return ids, np.fromiter(pieces.values(), np.int64, len(pieces))[places]
 
-    def _encode(self, names: list[str]) -> list[list[int]]:
-        spelled = [name.translate(_BYTE_LEVEL) for name in names]
-        encodings = self._model.encode_batch_fast(spelled, add_special_tokens=False)
-        return [encoding.ids for encoding in encodings]
+    def _encode(self, names: list[str]) -> tuple[Ids, Ids]:
+        """Ids of all pre-tokens, one after the other, and the place of the pre-token of each id.
+
+        Many pre-tokens go into one text, split at a character that ASCII has not.
+        """
+        blocks = [
+            _BETWEEN.join(names[start : start + _BLOCK]).translate(_BYTE_LEVEL)
+            for start in range(0, len(names), _BLOCK)
+        ]
+        encodings = self._model.encode_batch(blocks, add_special_tokens=False)
+        ids = chain.from_iterable(encoding.ids for encoding in encodings)
+        places = [
+            np.asarray(encoding.word_ids, dtype=np.int64) + number * _BLOCK
+            for number, encoding in enumerate(encodings)
+        ]
+        joined = np.concatenate(places) if places else np.zeros(0, np.int64)
+        return np.fromiter(ids, np.int64, joined.size), joined
 
     def _agrees_with(self, backend: Any) -> bool:
         """Whether random ASCII texts get the tokenizer's own ids, one by one."""
@@ -112,12 +122,13 @@ class PretokenCounter:
         symbols = [chr(code) for code in range(128)] + _FREQUENT * 8
         texts = ["".join(draw.choices(symbols, k=draw.randrange(1, 40))) for _ in range(_PROOFS)]
         split = {text: pieces for text in texts if (pieces := self.split(text)) is not None}
-        names = sorted({name for pieces in split.values() for name in pieces})
-        ids = dict(zip(names, self._encode(names), strict=True))
+        names = [name for pieces in split.values() for name in pieces]
+        ids, places = self._encode(names)
+        ends = np.searchsorted(places, np.cumsum([len(pieces) for pieces in split.values()]))
         expected = backend.encode_batch_fast(list(split), add_special_tokens=False)
+        found = np.split(ids, ends[:-1])
         return all(
-            list(chain.from_iterable(ids[name] for name in pieces)) == encoding.ids
-            for pieces, encoding in zip(split.values(), expected, strict=True)
+            part.tolist() == encoding.ids for part, encoding in zip(found, expected, strict=True)
         )
 
 

@@ -228,17 +228,18 @@ class ChatTemplate:
             return rendered
         marks = self._render(messages, tools, {"add_generation_prompt": False}, marks=True)[1]
         start = rendered.spans[0][0]
-        spans = tuple(self._close(rendered.text, *mark) for mark in marks if mark[1] > start)
+        spans = tuple(self._close(rendered.text, *mark) for mark in marks if mark[1] >= start)
         return Rendered(rendered.text, spans) if spans else rendered
 
     def _close(self, text: str, start: int, end: int) -> Span:
+        """The span with the end of turn that follows it, without the text after that."""
         closing = self.closing
-        if closing is None:
+        if closing is None or not closing.end_of_turn:
             return start, end
-        if closing.trailing and text[start:end].endswith(closing.text):
-            return start, end - len(closing.trailing)
         if text.startswith(closing.end_of_turn, end):
             return start, end + len(closing.end_of_turn)
+        if text[start:end].endswith(closing.text):
+            return start, end - len(closing.trailing)
         return start, end
 
 

@@ -10,7 +10,14 @@ import typer
 
 from vtrim.artifacts import Run, write_json, write_text
 from vtrim.cli import common
-from vtrim.cli.coverage_steps import Counted, Model, count_replies, describe, load_model
+from vtrim.cli.coverage_steps import (
+    Counted,
+    Model,
+    check_keep,
+    count_replies,
+    describe,
+    load_model,
+)
 from vtrim.cli.coverage_table import round_sizes, show
 from vtrim.errors import OptionError
 
@@ -60,6 +67,7 @@ def coverage(
     started = time.monotonic()
     files = describe(data)
     model = load_model(folder, target, tokenizer, template, revision, trust_remote_code, offline)
+    check_keep(model, keep or [])
     counted = count_replies(model, files, max_length=max_length, skip_bad_rows=skip_bad_rows)
     curve = counted.coverage.curve(keep or [])
     _save(folder, model, counted, max_length, skip_bad_rows, time.monotonic() - started)
@@ -84,8 +92,11 @@ def _save(
     counted.coverage.save(run.coverage)
     if model.config is not None:
         write_json(run.target_config, model.config)
+    template = run.target_config.with_name("chat_template.jinja")
     if model.template is not None:
-        write_text(run.target_config.with_name("chat_template.jinja"), model.template)
+        write_text(template, model.template)
+    else:
+        template.unlink(missing_ok=True)
     data = {
         "files": counted.files,
         "max_length": max_length,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from vtrim.artifacts import Run, fingerprint_file, fingerprint_json
 from vtrim.cli import common
-from vtrim.errors import InputError
+from vtrim.errors import InputError, OptionError
 
 if TYPE_CHECKING:
     from vtrim.chat.feed import ReplyFeed
@@ -132,6 +132,18 @@ def _head_rows(config: dict[str, Any]) -> int:
     if not isinstance(size, int) or size < 1:
         raise InputError("the target's config.json names no vocab_size.")
     return size
+
+
+def check_keep(model: Model, keep: list[int]) -> None:
+    """Refuses ids that no draft vocabulary can hold, before any row is read.
+
+    Raises:
+        OptionError: an id beyond the tokenizer or the target's head.
+    """
+    limit = min(model.entry["tokenizer_length"], model.entry["vocab_size"])
+    for token in keep:
+        if not 0 <= token < limit:
+            raise OptionError(f"--keep {token}: not a token id; ids run from 0 to {limit - 1}.")
 
 
 def count_replies(

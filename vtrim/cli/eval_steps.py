@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from vtrim import __version__
 from vtrim.artifacts import Run, fingerprint_file, write_json
 from vtrim.cli import common
-from vtrim.errors import OptionError
+from vtrim.errors import InputError, OptionError
+from vtrim.vocab import DraftVocab
 
 if TYPE_CHECKING:
     from vtrim.chat.skips import SkipLog
@@ -88,6 +89,8 @@ def run_eval(call: EvalCall) -> dict[str, Any]:
     """
     started = time.monotonic()
     artifact, acceptor, folder = call.artifact, call.make_acceptor(), call.draft_folder
+    if call.prompts is not None and not call.prompts.exists():
+        raise InputError(f"--prompts {call.prompts}: no such file.")
     dtype, device = common.pick_dtype(call.dtype), common.pick_device(call.device)
     import torch
 
@@ -101,6 +104,7 @@ def run_eval(call: EvalCall) -> dict[str, Any]:
     common.hush_libraries()
     source = _source(call)
     target, draft = load_pair(source, folder, dtype=dtype, device=device)
+    _note_other_vocabulary(call, draft)
     engine = Engine(target, ChainDrafter(draft.model, target.embedding))
     prompts, skipped = _prompts(call, source, engine.context_length)
     settings = _settings(call, source)
@@ -144,6 +148,17 @@ def _source(call: EvalCall) -> TargetSource:
         trust_remote_code=call.trust_remote_code or bool(entry.get("trust_remote_code")),
         offline=call.offline,
     )
+
+
+def _note_other_vocabulary(call: EvalCall, draft: LoadedDraft) -> None:
+    """Says when the run's draft does not hold the vocabulary that the run has chosen."""
+    if call.draft is None and call.run.vocab.exists():
+        chosen = DraftVocab.load(call.run.vocab)
+        if chosen.fingerprint != draft.vocab.fingerprint:
+            common.warn(
+                f"{call.run.draft} was trained with {draft.vocab.size:,} tokens, not with those of "
+                f"{call.run.vocab} ({chosen.size:,}): `vtrim train-draft` makes one for them."
+            )
 
 
 def _prompts(

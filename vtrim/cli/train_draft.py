@@ -41,6 +41,8 @@ def train_draft(
     zero_stage: Annotated[int | None, _option("ZeRO stage, 0 to 3.", "zero_stage")] = None,
     micro_batch: Annotated[int | None, _option("Sequences a forward.", "micro_batch")] = None,
     grad_accum: Annotated[int | None, _option("Forwards a step.", "grad_accum")] = None,
+    optimizer: Annotated[str | None, _option("adamw or muon.", "optimizer")] = None,
+    muon_lr: Annotated[float | None, _option("Peak rate of Muon's matrices.", "muon_lr")] = None,
     lr: Annotated[float | None, _option("Peak learning rate.", "learning_rate", "--lr")] = None,
     warmup: Annotated[float | None, _option("Warm-up, share of the run.", "warmup")] = None,
     weight_decay: Annotated[float | None, _option("AdamW weight decay.", "weight_decay")] = None,
@@ -81,7 +83,18 @@ def train_draft(
 
     Example: vtrim train-draft --max-minutes 5 --num-gpus 2
     """
-    del max_steps, max_minutes, epochs, zero_stage, micro_batch, grad_accum, lr, warmup
+    del (
+        optimizer,
+        muon_lr,
+        max_steps,
+        max_minutes,
+        epochs,
+        zero_stage,
+        micro_batch,
+        grad_accum,
+        lr,
+        warmup,
+    )
     del weight_decay, clip, ttt_steps, decay, mask_alignment, head, max_length, dtype, seed
     del eval_every, eval_samples, save_every, cache_gib
     from vtrim.cli.train_steps import TrainCall, train_in_group, train_through_launcher

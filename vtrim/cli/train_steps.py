@@ -19,6 +19,7 @@ from vtrim.cli import common
 from vtrim.errors import InputError, OptionError
 from vtrim.training.ds_config import deepspeed_config, read_user_config, settings_from
 from vtrim.training.launch import RESULT_ENV, is_launched, join_group, relaunch
+from vtrim.training.optimizer import check_optimizer
 from vtrim.training.settings import TrainSettings
 from vtrim.vocab import DraftVocab
 
@@ -99,6 +100,7 @@ class TrainCall:
 
 def check(call: TrainCall, world_size: int) -> None:
     """Refuses in seconds what could not work, before any model is loaded."""
+    check_optimizer(call.resolved)
     deepspeed_config(call.resolved, world_size, call.user_config, str(call.deepspeed_config))
     call.draft_vocab()
     _ = call.target_name, call.aux_layer_ids
@@ -223,6 +225,9 @@ def _samples(call: TrainCall) -> Iterator[Any]:
         trust_remote_code=bool(entry.get("trust_remote_code")),
         offline=call.offline,
     )
+    if entry.get("chat_template"):  # coverage was given one of its own
+        copy = call.run.target_config.with_name("chat_template.jinja")
+        tokenizer.chat_template = copy.read_text(encoding="utf-8")
     check_match(
         "tokenizer",
         tokenizer_fingerprint(tokenizer),

@@ -17,6 +17,7 @@ from vtrim.decoding.protocol import Acceptor
 from vtrim.evaluation.metrics import (
     RuleMetrics,
     identical_share,
+    median_of,
     public,
     ratio,
     speedup_interval,
@@ -43,24 +44,34 @@ class Measurement:
 
     def result(self) -> dict[str, Any]:
         """The numbers of ``vtrim eval`` that come from decoding."""
-        plain, chosen = self.generations[PLAIN], self.generations[CHOSEN]
-        base, metrics = RuleMetrics.of(plain), RuleMetrics.of(chosen)
-        exact = self.generations.get(EXACT)
-        interval = speedup_interval(chosen, plain)
+        base = RuleMetrics.of(self.generations[PLAIN])
         return {
             "acceptor": self.acceptor.name,
             "lossless": self.acceptor.lossless,
             "prompts": len(self.prompts),
-            **({} if exact is None else {"exact": _rule(exact, plain)}),
-            **public(metrics),
+            **({"exact": self._rule(EXACT)} if EXACT in self.generations else {}),
+            **self._rule(CHOSEN),
             "plain_tokens_per_second": base.tokens_per_second,
-            "speedup": ratio(metrics.tokens_per_second, base.tokens_per_second),
-            "speedup_interval": interval,
-            "speedup_per_prompt": speedups(chosen, plain),
-            "identical_to_plain": identical_share(chosen, plain, self.settings.temperature),
-            "plain": {"tokens": base.tokens, "seconds": base.seconds, "rounds": base.rounds},
+            "plain": {
+                "tokens": base.tokens,
+                "rounds": base.rounds,
+                "seconds": base.seconds,
+                "off_argmax_share": base.off_argmax_share,
+            },
             **_drift(self.acceptor),
             "per_prompt": self._per_prompt(),
+        }
+
+    def _rule(self, name: str) -> dict[str, Any]:
+        """A rule's own numbers, and its speed and replies against plain decoding's."""
+        rule, plain = self.generations[name], self.generations[PLAIN]
+        metrics, base = RuleMetrics.of(rule), RuleMetrics.of(plain)
+        return {
+            **public(metrics),
+            "speedup": ratio(metrics.tokens_per_second, base.tokens_per_second),
+            "speedup_interval": speedup_interval(rule, plain),
+            "speedup_median": median_of(speedups(rule, plain)),
+            "identical_to_plain": identical_share(rule, plain, self.settings.temperature),
         }
 
     def _per_prompt(self) -> list[dict[str, Any]]:
@@ -146,15 +157,6 @@ def _decode(
     if acceptor is None:
         return engine.decode_plain(prompt.ids, settings, prompt=index)
     return engine.decode(prompt.ids, settings, acceptor, prompt=index)
-
-
-def _rule(generations: Sequence[Generation], plain: Sequence[Generation]) -> dict[str, Any]:
-    metrics, base = RuleMetrics.of(generations), RuleMetrics.of(plain)
-    return {
-        **public(metrics),
-        "speedup": ratio(metrics.tokens_per_second, base.tokens_per_second),
-        "speedup_interval": speedup_interval(generations, plain),
-    }
 
 
 def _drift(acceptor: Acceptor) -> dict[str, Any]:

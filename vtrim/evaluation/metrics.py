@@ -93,6 +93,11 @@ def speedups(rule: Sequence[Generation], plain: Sequence[Generation]) -> list[fl
     ]
 
 
+def median_of(values: Sequence[float]) -> float | None:
+    """The median; None of nothing."""
+    return float(np.median(values)) if values else None
+
+
 def speedup_interval(
     rule: Sequence[Generation], plain: Sequence[Generation]
 ) -> tuple[float, float] | None:

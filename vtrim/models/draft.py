@@ -8,6 +8,7 @@ sits at RoPE position t.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -113,6 +114,17 @@ class MidLayer(nn.Module):
         return out
 
 
+class Head(nn.Linear):
+    """The LM head over D; ``through`` says what is done with rows and weight.
+
+    A fused loss goes through here, so that ZeRO-3 finds the weight in use by its own module.
+    """
+
+    def forward(self, hidden: Tensor, through: Callable[[Tensor, Tensor], Any] = F.linear) -> Any:
+        """hidden: [..., d]; the default gives logits [..., k]."""
+        return through(hidden, self.weight)
+
+
 class Eagle3Draft(nn.Module):
     """EAGLE-3 head: fused target states and token embeddings in, draft logits over D out.
 
@@ -128,7 +140,7 @@ class Eagle3Draft(nn.Module):
         self.fc = nn.Linear(3 * shape.target_hidden_size, shape.hidden_size, bias=False)
         self.midlayer = MidLayer(shape)
         self.norm = RMSNorm(shape.hidden_size, shape.rms_norm_eps)
-        self.lm_head = nn.Linear(shape.hidden_size, vocab_ids.numel(), bias=False)
+        self.lm_head = Head(shape.hidden_size, vocab_ids.numel(), bias=False)
         self.register_buffer("vocab_ids", vocab_ids.clone(), persistent=False)
 
     def fuse(self, aux: Tensor) -> Tensor:

@@ -91,6 +91,8 @@ def tokenizer_fingerprint(tokenizer: Any) -> str:
     if backend is None:
         body = json.dumps(tokenizer.get_vocab(), sort_keys=True, ensure_ascii=False)
     else:
+        backend.no_truncation()  # left there by whoever encoded last; part of the text form
+        backend.no_padding()
         body = backend.to_str()
     return fingerprint_bytes(f"{body}\0{tokenizer.chat_template or ''}".encode())
 

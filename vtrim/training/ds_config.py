@@ -27,13 +27,17 @@ def deepspeed_config(
         "gradient_clipping": settings.clip,
         "zero_optimization": {"stage": settings.zero_stage},
         "bf16": {"enabled": settings.dtype == "bf16"},
-        "data_types": {"grad_accum_dtype": "fp32"},
         "zero_allow_untested_optimizer": True,
         "zero_force_ds_cpu_optimizer": False,
         "steps_per_print": 10**9,
     }
+    if settings.zero_stage > 0:  # stage 0 in bf16 takes no other type than its own
+        ours["data_types"] = {"grad_accum_dtype": "fp32"}
     if user is None:
         return ours
+    for section, option in (("optimizer", "--optimizer, --lr"), ("scheduler", "--warmup")):
+        if section in user:
+            raise OptionError(f'{origin}: "{section}" is set by vtrim ({option}); leave it out.')
     merged = {**ours, **_resolve_auto(user, ours)}
     _check_precision(user, settings, origin)
     _check_batch(user, merged, world_size, origin)

@@ -52,12 +52,15 @@ def heldout_sums(model: TTTModel, rows: Rows, features: Features) -> Tensor:
     return sums
 
 
-def evaluate(model: TTTModel, batches: Iterable[tuple[Rows, Features]], decay: float) -> HeldOut:
-    """Sums over this process's batches and all others, then the measures."""
+def evaluate(
+    model: TTTModel, batches: Iterable[tuple[Rows, Features, bool]], decay: float
+) -> HeldOut:
+    """Sums over the counted batches of all processes, then the measures."""
     steps = model.ttt_steps
     total = torch.zeros(5, steps, dtype=torch.float64)
-    for rows, features in batches:
-        total += heldout_sums(model, rows, features).cpu()
+    for rows, features, counted in batches:
+        sums = heldout_sums(model, rows, features).cpu()
+        total += sums * counted
     if dist.is_initialized() and dist.get_world_size() > 1:
         total = total.to(next(model.parameters()).device)
         dist.all_reduce(total)

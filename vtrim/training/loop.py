@@ -26,6 +26,7 @@ from vtrim.training.checkpoint import (
 from vtrim.training.data import Split, rows_per_step
 from vtrim.training.heldout import HeldOut, evaluate
 from vtrim.training.log import MetricsLog
+from vtrim.training.optimizer import make_engine
 from vtrim.training.plan import BatchPlan
 from vtrim.training.settings import TrainSettings
 from vtrim.training.teacher import Teacher
@@ -81,7 +82,8 @@ class Trainer:
         )
         self.plan.check()
         self.rows_of = rows_per_step(split.train, settings.ttt_steps, settings.mask_alignment)
-        self.engine = _make_engine(TTTModel(draft, settings.ttt_steps), settings, ds_config)
+        self.engine = make_engine(TTTModel(draft, settings.ttt_steps), settings, ds_config)
+        self._peak_rates = [group["lr"] for group in self.engine.optimizer.param_groups]
         self.state = TrainState()
         self._stop_signal = 0
 
@@ -158,22 +160,23 @@ class Trainer:
         by_time = self._agree(self.state.seconds) / (60 * minutes) if minutes else 0.0
         return max(by_steps, by_time)
 
-    def _learning_rate(self, fraction: float) -> float:
-        """Linear warm-up, then cosine down to ``min_lr_ratio``."""
+    def _rate_factor(self, fraction: float) -> float:
+        """Share of the peak rates: linear warm-up, then cosine down to ``min_lr_ratio``."""
         s = self.settings
         if fraction < s.warmup:
             total = self.total_steps()
             first = 1 / total if total else s.warmup / 10
-            return s.learning_rate * max(fraction, min(first, s.warmup)) / s.warmup
+            return max(fraction, min(first, s.warmup)) / s.warmup
         done = (fraction - s.warmup) / max(1e-9, 1 - s.warmup)
         cosine = 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
-        return s.learning_rate * (s.min_lr_ratio + (1 - s.min_lr_ratio) * cosine)
+        return s.min_lr_ratio + (1 - s.min_lr_ratio) * cosine
 
     def _step(self, fraction: float) -> None:
         """One optimiser step: this process's micro-batches, then the update."""
-        rate = self._learning_rate(fraction)
-        for group in self.engine.optimizer.param_groups:
-            group["lr"] = rate
+        factor = self._rate_factor(fraction)
+        groups = self.engine.optimizer.param_groups
+        for group, peak in zip(groups, self._peak_rates, strict=True):
+            group["lr"] = peak * factor
         slots = self.plan.step(self.state.step)
         everyone = [index for batch in slots for index in batch]
         divisors = torch.from_numpy(self.rows_of[everyone].sum(axis=0)).to(self.device)
@@ -188,7 +191,7 @@ class Trainer:
             sums.append(out)
         self.state.step += 1
         self.state.tokens += sum(int(self.split.train[i].loss_mask.sum()) for i in everyone)
-        self._record(sums, divisors, rate)
+        self._record(sums, divisors, self.settings.learning_rate * factor)
 
     def _features(self, batch: list[int], heldout: bool = False) -> tuple[Rows, Features]:
         source = self.split.heldout if heldout else self.split.train
@@ -233,13 +236,19 @@ class Trainer:
             self.state.best = entry
             self.best.save(self.model.draft, self.state.step, self.settings.zero_stage)
 
-    def _heldout_batches(self) -> Iterator[tuple[Rows, Features]]:
-        """The held-out samples that fall to this process, in micro-batches of like length."""
+    def _heldout_batches(self) -> Iterator[tuple[Rows, Features, bool]]:
+        """The held-out samples that fall to this process, in micro-batches of like length.
+
+        Every process gets as many batches (under ZeRO-3 all must run); the third value is False
+        for one that only keeps step and is not counted.
+        """
         chosen = range(min(self.settings.eval_samples, len(self.split.heldout)))
         order = sorted(chosen, key=lambda i: self.split.heldout[i].ids.size)
-        own, width = order[self.rank :: self.world], self.plan.micro_batch
-        for start in range(0, len(own), width):
-            yield self._features(own[start : start + width], heldout=True)
+        width = self.plan.micro_batch
+        for start in range(0, len(order), width * self.world):
+            together = order[start : start + width * self.world]
+            own = together[self.rank :: self.world]
+            yield *self._features(own or together[:1], heldout=True), bool(own)
 
     def _save(self) -> None:
         state = {"vtrim": self.state.to_dict()}
@@ -251,21 +260,6 @@ class Trainer:
         held = f"  held-out joint prefix {found:.3f}" if found else ""
         rate = self.state.tokens / max(1e-9, self.state.seconds)
         return f"loss {self._last['loss']:.3f}{held}  {rate:,.0f} tok/s"
-
-
-def _make_engine(model: TTTModel, settings: TrainSettings, config: dict[str, Any]) -> Any:
-    import deepspeed
-
-    if settings.zero_stage == 3:  # the fused loss reads the head's weight outside its own forward
-        deepspeed.zero.register_external_parameter(model, model.draft.lm_head.weight)
-    optimizer = torch.optim.AdamW(
-        model.parameters(),
-        lr=settings.learning_rate,
-        betas=(settings.beta1, settings.beta2),
-        weight_decay=settings.weight_decay,
-    )
-    engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
-    return engine
 
 
 def _rounded(measured: HeldOut) -> dict[str, Any]:

@@ -24,7 +24,9 @@ class TrainSettings:
     decay: float = 0.8
     mask_alignment: MaskAlignment = "exact"
     head_init: HeadInit = "target"
+    optimizer: Literal["adamw", "muon"] = "adamw"
     learning_rate: float = 1e-4
+    muon_lr: float = 0.02
     warmup: float = 0.015
     min_lr_ratio: float = 0.0
     weight_decay: float = 0.0
@@ -82,12 +84,14 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "mask_alignment": ("exact", "eagle"),
     "head_init": ("target", "random"),
     "dtype": ("bf16", "fp32"),
+    "optimizer": ("adamw", "muon"),
 }
 _FREE_ON_RESUME = {"save_every", "keep_checkpoints", "cache_gib"}
 _RANGES: tuple[tuple[str, float, float], ...] = (
     ("ttt_steps", 1, 9),
     ("decay", 1e-6, 1.0),
     ("learning_rate", 1e-12, 10.0),
+    ("muon_lr", 1e-12, 10.0),
     ("warmup", 0.0, 1.0),
     ("min_lr_ratio", 0.0, 1.0),
     ("weight_decay", 0.0, 10.0),

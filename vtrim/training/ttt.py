@@ -8,6 +8,7 @@ trained go through queries, MLP and head: nothing else reads an untrained row's 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -101,14 +102,13 @@ class TTTModel(nn.Module):
             at = (rows.position + 1 + i).clamp(max=last)
             best = features.best_draft.gather(1, at)
             kept = trained & (best >= 0)  # the target's arg-max must be draftable
-            normed = self.draft.norm(hidden[kept])
-            loss, right = soft_cross_entropy(
-                normed,
-                self.draft.lm_head.weight,
-                features.teacher,
-                features.slot.gather(1, at)[kept],
-                best[kept],
+            judge = partial(
+                soft_cross_entropy,
+                teacher=features.teacher,
+                index=features.slot.gather(1, at)[kept],
+                best=best[kept],
             )
+            loss, right = self.draft.lm_head(self.draft.norm(hidden[kept]), through=judge)
             losses.append(loss)
             correct.append(right)
             counts.append(trained.sum())

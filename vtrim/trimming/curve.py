@@ -133,8 +133,18 @@ def _seat_order(counts: Counts, forced: tuple[int, ...], limit: int) -> Counts:
     free[first[first < limit]] = False
     usable = counts[:limit]
     seen = np.flatnonzero(free & (usable > 0))
-    ranked = seen[np.argsort(-usable[seen], kind="stable")]
+    ranked = _by_count(seen, usable[seen])
     return np.concatenate([first, ranked, np.flatnonzero(free & (usable == 0))])
+
+
+def _by_count(ids: Counts, counts: Counts) -> Counts:
+    """The ascending ``ids`` by count, descending; equal counts keep the lower id first."""
+    bits = int(ids.max(initial=0)).bit_length()
+    if int(counts.max(initial=0)).bit_length() + bits > 62:
+        return ids[np.argsort(-counts, kind="stable")]
+    keys = (-counts << bits) | ids  # count above id in one integer: values sort faster than indices
+    keys.sort()
+    return keys & ((1 << bits) - 1)
 
 
 def _running_sum(values: Counts) -> Counts:

@@ -1,0 +1,97 @@
+"""Identity with plain decoding on a real 135M chat model, in fp32."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from vtrim.decoding.acceptors import make_acceptor
+from vtrim.decoding.chain import ChainDrafter
+from vtrim.decoding.engine import Engine
+from vtrim.decoding.generation import GenerationSettings
+from vtrim.decoding.protocol import Proposal
+from vtrim.models.hub import load_tokenizer
+from vtrim.models.layout import load_draft
+from vtrim.models.smollm2 import smollm2_folder
+from vtrim.models.target import Target, load_target
+
+TOPICS = [
+    "why bread rises", "a lighthouse in winter", "how to reverse a list in Python",
+    "five rivers and their seas", "what a hash table is", "the rules of chess for a child",
+    "a polite refusal of an invitation", "three uses of vinegar", "how vaccines work",
+    "the plot of Hamlet in two sentences", "a haiku about rain", "binary search in C",
+    "what inflation does to savings", "a recipe for pancakes", "the planets in order",
+    "how to tie a bowline", "the difference between TCP and UDP", "a limerick about a cat",
+    "why the sky is blue", "tips for a first job interview",
+]  # fmt: skip
+STOP = 2
+
+
+@pytest.fixture(scope="module")
+def target() -> Target:
+    folder = smollm2_folder()
+    if not (folder / "model.safetensors").exists():
+        pytest.skip("the built-in target is not unpacked here (VTRIM_CACHE; run `vtrim demo`)")
+    torch.set_num_threads(1)
+    return load_target(str(folder), dtype=torch.float32)
+
+
+class HalfRight(ChainDrafter):
+    """Drafts from a known reply at every other place, its own tokens elsewhere."""
+
+    def follow(self, whole: list[int]) -> None:
+        self.whole, self.dice = whole, random.Random(0)
+
+    def propose(
+        self,
+        aux: Tensor,
+        tokens: Tensor,
+        num_draft_tokens: int,
+        *,
+        temperature: float,
+        seed: tuple[int, int],
+    ) -> Proposal:
+        own = super().propose(aux, tokens, num_draft_tokens, temperature=temperature, seed=seed)
+        start = self.cache.committed + 1
+        known = self.whole[start : start + num_draft_tokens]
+        chain = own.tokens.tolist()
+        for place, token in enumerate(known):
+            if self.dice.random() < 0.7:
+                chain[place] = token
+        return Proposal(torch.tensor(chain), None, own.log_q_soft, own.vocab_ids)
+
+
+@pytest.mark.slow
+def test_20_greedy_replies_equal_plain_decoding_for_draft_lengths_1_3_5_8(
+    target: Target, random_draft: Callable[..., Path]
+) -> None:
+    tokenizer = load_tokenizer(target.name)
+    draft = load_draft(random_draft(Path(target.name), ids=range(512))).model
+    drafter = HalfRight(draft, target.embedding)
+    engine, acceptor = Engine(target, drafter), make_acceptor("greedy")
+    accepted = 0
+    for topic in TOPICS:
+        chat = [{"role": "user", "content": f"Write about {topic}."}]
+        prompt = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=False)
+        settings = [
+            GenerationSettings(
+                max_new_tokens=24,
+                stop_ids=frozenset({STOP}),
+                temperature=0.0,
+                num_draft_tokens=length,
+                seed=0,
+            )
+            for length in (1, 3, 5, 8)
+        ]
+        plain = engine.decode_plain(prompt, settings[0])
+        drafter.follow([*prompt, *plain.tokens])
+        for chosen in settings:
+            reply = engine.decode(prompt, chosen, acceptor)
+            assert reply.tokens == plain.tokens
+            accepted += sum(reply.accepted)
+    assert accepted > 500

@@ -1,0 +1,147 @@
+"""Rules measured side by side, with a fake engine that notes what it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import torch
+
+from vtrim.chat.conversation import Origin
+from vtrim.decoding.acceptors import make_acceptor
+from vtrim.decoding.chain import ChainDrafter
+from vtrim.decoding.engine import Engine
+from vtrim.decoding.generation import Generation, GenerationSettings
+from vtrim.decoding.protocol import Acceptor
+from vtrim.evaluation.measure import measure, num_generations, warnings_of
+from vtrim.evaluation.prompts import Prompt
+from vtrim.models.layout import load_draft
+from vtrim.models.target import load_target
+
+SETTINGS = GenerationSettings(
+    max_new_tokens=12, stop_ids=frozenset({51}), temperature=0.0, num_draft_tokens=3, seed=0
+)
+
+
+class FakeEngine:
+    """Answers at once; notes (rule, prompt, budget) of each call."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, int, int]] = []
+
+    def decode_plain(
+        self, prompt_ids: Sequence[int], settings: GenerationSettings, *, prompt: int = 0
+    ) -> Generation:
+        return self.answer("plain", prompt_ids, settings, prompt)
+
+    def decode(
+        self,
+        prompt_ids: Sequence[int],
+        settings: GenerationSettings,
+        acceptor: Acceptor,
+        *,
+        prompt: int = 0,
+    ) -> Generation:
+        return self.answer(acceptor.name, prompt_ids, settings, prompt)
+
+    def answer(
+        self, rule: str, prompt_ids: Sequence[int], settings: GenerationSettings, prompt: int
+    ) -> Generation:
+        self.calls.append((rule, prompt, settings.max_new_tokens))
+        time = {"plain": 4.0, "greedy": 2.0}.get(rule, 1.0)
+        return Generation(
+            tokens=(*prompt_ids, 1, 2, 3, 4),
+            drafted=(3,),
+            accepted=(3,),
+            reasons={},
+            off_argmax=0 if rule in ("plain", "greedy") else 1,
+            seconds={"prefill": 9.0, "verify": time},
+        )
+
+
+def prompts(count: int) -> list[Prompt]:
+    return [Prompt((i,), Origin("prompts.jsonl", i + 1)) for i in range(count)]
+
+
+def run_fake(name: str, count: int = 6, **options: Any) -> tuple[FakeEngine, dict[str, Any]]:
+    engine, done = FakeEngine(), []
+    measured = measure(
+        cast(Engine, engine),
+        prompts(count),
+        SETTINGS,
+        lambda: make_acceptor(name, **options),
+        done.append,
+    )
+    assert sum(done) == num_generations(count, make_acceptor(name, **options))
+    return engine, measured.result()
+
+
+def test_the_order_of_the_rules_rotates_from_prompt_to_prompt() -> None:
+    engine, _ = run_fake("dropmatch", count=4)
+    warm_up, measured = engine.calls[:3], engine.calls[3:]
+    assert warm_up == [("plain", 0, 8), ("greedy", 0, 8), ("dropmatch", 0, 8)]
+    names = ["plain", "greedy", "dropmatch"]
+    assert measured == [
+        (names[(place + index) % 3], index, 12) for index in range(4) for place in range(3)
+    ]
+
+
+def test_a_lossless_rule_is_its_own_exact_baseline() -> None:
+    engine, result = run_fake("greedy", count=2)
+    assert [rule for rule, _, _ in engine.calls[2:]] == ["plain", "greedy", "greedy", "plain"]
+    assert "exact" not in result
+    assert result["lossless"] is True
+
+
+def test_speedups_name_plain_decoding_as_their_baseline() -> None:
+    _, result = run_fake("dropmatch")
+    assert result["plain_tokens_per_second"] == 1.0
+    assert (result["exact"]["speedup"], result["speedup"]) == (2.0, 4.0)
+    assert result["speedup_interval"] == (4.0, 4.0)
+    assert result["speedup_median"] == 4.0
+    assert result["exact"]["off_argmax_share"] == 0.0
+    assert result["off_argmax_share"] == 1 / 4
+    assert result["identical_to_plain"] == 1.0
+    assert [row["origin"] for row in result["per_prompt"]] == [
+        f"prompts.jsonl:{i}" for i in range(1, 7)
+    ]
+
+
+@pytest.mark.parametrize(("agreement", "warned"), [(0.5, 1), (0.79, 1), (0.8, 0), (None, 0)])
+def test_heads_that_leave_the_target_s_choice_are_warned_of(
+    agreement: float | None, warned: int
+) -> None:
+    lines = warnings_of({"agreement": agreement, "off_argmax_share": 0.52})
+    assert len(lines) == warned
+    assert all("52 %" in line and "--p-drop" in line for line in lines)
+
+
+def test_real_rules_agree_where_they_must(inputs: Path, random_draft: Callable[..., Path]) -> None:
+    folder = inputs / "target_chain"
+    target = load_target(str(folder), dtype=torch.float32)
+    draft = load_draft(random_draft(folder, ids=range(0, 54, 2))).model
+    engine = Engine(target, ChainDrafter(draft, target.embedding))
+    result = measure(
+        engine,
+        prompts(8),
+        SETTINGS,
+        lambda: make_acceptor("dropmatch", p_drop=0.0, seed=1),
+        lambda _: None,
+    ).result()
+    assert result["identical_to_plain"] == result["exact"]["identical_to_plain"] == 1.0
+    assert result["acceptance_length"] == result["exact"]["acceptance_length"]
+    assert result["off_argmax_share"] == 0.0
+    assert sum(result["shares"].values()) == pytest.approx(1.0)
+    emitted = result["tokens"] - result["prompts"]
+    assert result["acceptance_length"] == emitted / result["rounds"]
+    noisy = measure(
+        engine,
+        prompts(8),
+        SETTINGS,
+        lambda: make_acceptor("dropmatch", p_drop=0.3, seed=1),
+        lambda _: None,
+    ).result()
+    assert 0 < noisy["agreement"] <= 1
+    assert sum(noisy["head_histogram"].values()) == noisy["positions"]
