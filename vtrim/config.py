@@ -88,6 +88,7 @@ class EvalSection(_Section):
     criterion: str | None = None
     correction: str | None = None
     seed: int | None = None
+    prompts: str | None = None
     num_prompts: int | None = None
     max_new_tokens: int | None = None
     dtype: str | None = None
@@ -127,7 +128,15 @@ def load_recipe(path: Path) -> Recipe:
         where = ".".join(str(part) for part in first["loc"])
         raise InputError(f"{path}: {where}: {first['msg']}.") from error
     data = [str(path.parent / name) for name in recipe.data]
-    return recipe.model_copy(update={"data": data})
+    evals = [_beside(path, section) for section in recipe.eval]
+    return recipe.model_copy(update={"data": data, "eval": evals})
+
+
+def _beside(path: Path, section: EvalSection) -> EvalSection:
+    """The section with its prompts file taken from the recipe's folder."""
+    if section.prompts is None:
+        return section
+    return section.model_copy(update={"prompts": str(path.parent / section.prompts)})
 
 
 def recipes_folder() -> Path:

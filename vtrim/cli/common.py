@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -164,8 +166,19 @@ def hush_libraries() -> None:
     transformers.utils.logging.disable_progress_bar()
 
 
+def hush_deepspeed() -> None:
+    """Keeps to itself what DeepSpeed reports of its own workings."""
+    import torch
+
+    # the deprecations inside DeepSpeed are not the user's to mend
+    warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed")
+    logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
+    if not torch.cuda.is_available():
+        os.environ.setdefault("DS_ACCELERATOR", "cpu")  # else it warns that it guessed
+
+
 @contextmanager
-def progress(description: str, total: int | None = None) -> Iterator[Any]:
+def progress(description: str, total: int | None = None, *, shown: bool = True) -> Iterator[Any]:
     """A rich progress bar on stderr, on a terminal only; yields ``advance(n, text=None)``."""
     bar = Progress(
         TextColumn("{task.description}", markup=False),
@@ -174,7 +187,7 @@ def progress(description: str, total: int | None = None) -> Iterator[Any]:
         TimeElapsedColumn(),
         TimeRemainingColumn(),
         console=notes,
-        disable=_settings["quiet"] or not notes.is_terminal,
+        disable=_settings["quiet"] or not notes.is_terminal or not shown,
         transient=True,
     )
     with bar:

@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -24,6 +24,7 @@ from vtrim.training.settings import TrainSettings
 from vtrim.vocab import DraftVocab
 
 if TYPE_CHECKING:
+    from vtrim.training.loop import Progress
     from vtrim.training.run import TrainRequest
 
 
@@ -130,6 +131,7 @@ def train_in_group(call: TrainCall) -> dict[str, Any] | None:
     """Trains in this process (one of a group, or alone); the first process gets the result."""
     world_size = int(os.environ.get("WORLD_SIZE", "1")) if is_launched() else 1
     check(call, world_size)
+    common.hush_deepspeed()
     common.hush_libraries()
     import torch
 
@@ -168,16 +170,25 @@ def train_in_group(call: TrainCall) -> dict[str, Any] | None:
         prepare_folder(request, world_size, call.restart)
     barrier()
     note = common.note if is_rank_zero() else _silent
-    with common.progress("training") as advance:
-        result = train(request, target, _samples(call), _follow(advance), note)
+    with common.progress("training", total=100, shown=is_rank_zero()) as advance:
+        follow = _follow(advance, note)
+        result = train(request, target, _samples(call, note), follow, note)
     if result is None:
         raise KeyboardInterrupt
     return _record(call, request, result) if is_rank_zero() else None
 
 
-def _follow(advance: Any) -> Any:
-    def report(_step: int, line: str) -> None:
-        advance(1, text=line)
+def _follow(advance: Any, note: Callable[[str], None]) -> Progress:
+    """Moves the bar by per cent of the run; without a terminal, a line now and then."""
+    done = 0
+
+    def report(step: int, fraction: float, line: str) -> None:
+        nonlocal done
+        percent = int(100 * fraction)
+        if not common.notes.is_terminal and percent // 10 > done // 10:
+            note(f"{percent} %, step {step:,}: {line}")
+        advance(percent - done, text=line)
+        done = percent
 
     return report
 
@@ -211,34 +222,28 @@ def _facts(call: TrainCall) -> dict[str, Any]:
     }
 
 
-def _samples(call: TrainCall) -> Iterator[Any]:
-    """The run's conversations, rendered as coverage rendered them."""
+def _samples(call: TrainCall, note: Callable[[str], None]) -> Iterator[Any]:
+    """The run's conversations, rendered as coverage rendered them; says what was skipped."""
     from vtrim.chat.render import Renderer
     from vtrim.chat.run_data import run_conversations
     from vtrim.chat.skips import SkipLog
-    from vtrim.models.hub import load_tokenizer, tokenizer_fingerprint
+    from vtrim.evaluation.pairing import TargetSource
 
     entry = call.manifest["target"]
-    tokenizer = load_tokenizer(
-        call.target_name,
+    source = TargetSource(
+        name=call.target_name,
+        run=call.run,
+        entry=entry,
         revision=entry.get("revision"),
         trust_remote_code=bool(entry.get("trust_remote_code")),
         offline=call.offline,
     )
-    if entry.get("chat_template"):  # coverage was given one of its own
-        copy = call.run.target_config.with_name("chat_template.jinja")
-        tokenizer.chat_template = copy.read_text(encoding="utf-8")
-    check_match(
-        "tokenizer",
-        tokenizer_fingerprint(tokenizer),
-        entry["tokenizer_fingerprint"],
-        str(call.run.manifest),
-        "Train on the target whose replies were counted, or count again.",
-    )
     skipped = SkipLog()
-    renderer = Renderer(tokenizer, max_length=call.resolved.max_length)
+    renderer = Renderer(source.tokenizer, max_length=call.resolved.max_length, skipped=skipped)
     for conversation in run_conversations(call.run, skipped):
         yield from renderer.samples(conversation)
+    for line in skipped.lines():
+        note(f"skipped rows: {line}")
 
 
 def _record(

@@ -33,7 +33,8 @@ from vtrim.training.teacher import Teacher
 from vtrim.training.ttt import StepSums, TTTModel, step_loss
 from vtrim.training.weights import BestWeights
 
-Progress = Callable[[int, str], None]
+Progress = Callable[[int, float, str], None]
+"""Told after each step: its number, the share of the run that is done, and a line about it."""
 
 
 @dataclass
@@ -123,10 +124,12 @@ class Trainer:
         previous = {s: signal.signal(s, self._on_signal) for s in (signal.SIGINT, signal.SIGTERM)}
         begun, earlier = time.monotonic(), self.state.seconds
         try:
-            while (fraction := self._fraction()) < 1.0:
+            fraction = self._fraction()
+            while fraction < 1.0:
                 self._step(fraction)
                 self.state.seconds = earlier + time.monotonic() - begun
-                progress(self.state.step, self._line())
+                fraction = self._fraction()
+                progress(self.state.step, min(1.0, fraction), self._line())
                 if self._agree(self._stop_signal):
                     self._save()
                     return False
