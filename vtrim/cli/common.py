@@ -58,7 +58,7 @@ TemplateOption = Annotated[
 
 notes = Console(stderr=True, highlight=False)
 results = Console(highlight=False)
-_settings = {"quiet": False, "verbose": False, "own_process": False}
+_settings = {"quiet": False, "verbose": False, "own_process": False, "diverted": False}
 
 
 def own_process() -> None:
@@ -98,7 +98,7 @@ def divert_stdout() -> None:
     sys.stdout.flush()
     results.file = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    _settings["own_process"] = False
+    _settings.update(own_process=False, diverted=True)
 
 
 def open_run(path: Path | None) -> Run:
@@ -167,8 +167,11 @@ def hush_libraries() -> None:
 
 
 def hush_deepspeed() -> None:
-    """Keeps to itself what DeepSpeed reports of its own workings."""
+    """Keeps to itself what DeepSpeed reports of its own workings; -v shows it."""
     import torch
+
+    if _settings["diverted"] and not _settings["verbose"]:
+        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115  (it prints; for the process's life)
 
     # the deprecations inside DeepSpeed are not the user's to mend
     warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed")

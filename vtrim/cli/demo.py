@@ -30,8 +30,8 @@ def demo(
     """
     from vtrim.models.hub import resolve_model
 
-    common.hush_deepspeed()
     common.hush_libraries()
+    common.hush_deepspeed()
     recipe = load_recipe(recipes_folder() / "demo" / "smollm2.yaml")
     begun = time.monotonic()
     common.note("preparing the built-in target smollm2 (SmolLM2-135M-Instruct)")

@@ -131,8 +131,8 @@ def train_in_group(call: TrainCall) -> dict[str, Any] | None:
     """Trains in this process (one of a group, or alone); the first process gets the result."""
     world_size = int(os.environ.get("WORLD_SIZE", "1")) if is_launched() else 1
     check(call, world_size)
-    common.hush_deepspeed()
     common.hush_libraries()
+    common.hush_deepspeed()
     import torch
 
     from vtrim.models.target import load_target

@@ -37,6 +37,8 @@ def relaunch(arguments: list[str], processes: int, result: Path) -> int:
         str(processes),
         "--master_port",
         str(free_port()),
+        "--log_level",
+        "error",
         "--module",
         "vtrim",
         *arguments,
