@@ -13,6 +13,7 @@ test: $(VENV)/dev.done
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -c "from vtrim.models.smollm2 import ensure_smollm2; ensure_smollm2()"
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
 lint: $(VENV)/dev.done

@@ -104,7 +104,7 @@ def test_the_run_folder_records_target_data_and_step(
     vtrim(path, "--target", inputs / "target_chain", "--json")
     run = Run(artifact.parent)
     manifest = run.read()
-    assert manifest["target"]["name"] == str(inputs / "target_chain")
+    assert manifest["target"]["name"] == str((inputs / "target_chain").resolve())
     assert manifest["target"]["stop_ids"] == [51]
     assert (manifest["target"]["vocab_size"], manifest["target"]["tokenizer_length"]) == (64, 54)
     assert manifest["data"]["files"] == [
@@ -277,7 +277,7 @@ def test_a_folder_without_a_tokenizer_or_config_is_one_error_line(
     for option, folder in (("--target", tmp_path / "nothing"), ("--target", inputs / "tok_words")):
         outcome = vtrim(inputs / "g11_bulk.jsonl", option, folder)
         assert (outcome.code, outcome.out) == (2, "")
-        assert outcome.err.splitlines()[-1].startswith(f"error: {folder}")
+        assert outcome.err.splitlines()[-1].startswith(f"error: {folder.resolve()}")
 
 
 def test_a_full_disk_leaves_nothing_under_the_final_name(

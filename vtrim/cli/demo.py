@@ -96,8 +96,9 @@ def _show(summary: dict[str, Any]) -> None:
         markup=False,
     )
     table = Table(title="Decoding on held-out prompts")
-    for name in ("", "tokens/s", "speed-up", "tokens a round", "differs from target"):
-        table.add_column(name, justify="left" if not name else "right")
+    table.add_column("", no_wrap=True)
+    for name in ("tokens/s", "speed-up", "tokens a round", "not the target's"):
+        table.add_column(name, justify="right")
     rows = [row for entry in summary["evals"] for row in _rows(entry)]
     plain = [entry["plain_tokens_per_second"] for entry in summary["evals"]]
     table.add_row("plain decoding", f"{sum(plain) / len(plain):.1f}", "1.00", "1.00", "0 %")
@@ -111,10 +112,10 @@ def _show(summary: dict[str, Any]) -> None:
 def _rows(entry: dict[str, Any]) -> list[tuple[str, ...]]:
     """The exact rule and, where the entry measured one, the lossy rule."""
     exact = entry.get("exact") or entry
-    rows = [_row("trimmed draft, exact acceptance", exact, 0.0)]
+    rows = [_row("trimmed draft, exact", exact, 0.0)]
     if entry.get("exact"):
         settings = entry["settings"]["acceptor"]
-        name = f"+ {entry['acceptor']} (p {settings['p_drop']}), lossy"
+        name = f"{entry['acceptor']} (p {settings['p_drop']}), lossy"
         rows.append(_row(name, entry, entry["off_argmax_share"]))
     return rows
 

@@ -39,8 +39,8 @@ class TrainSettings:
     epochs: int | None = None
     max_steps: int | None = None
     max_minutes: float | None = None
-    eval_every: int = 100
-    eval_samples: int = 64
+    eval_every: int = 200
+    eval_samples: int = 32
     save_every: int = 200
     keep_checkpoints: int = 2
     dtype: Literal["bf16", "fp32"] = "bf16"
