@@ -134,4 +134,42 @@ def test_resuming_with_another_learning_rate_is_refused_by_name(
     )  # fmt: skip
     assert done.returncode == 2
     assert done.stdout == ""
-    assert "error: --learning-rate differs: 0.001 now, 0.003" in done.stderr
+    assert "error: --lr differs: 0.001 now, 0.003" in done.stderr
+
+
+@pytest.mark.slow
+def test_a_shallow_real_target_goes_through_the_chain_with_its_own_auxiliary_layers(
+    data: Path, tiny_chat: Path, tmp_path: Path
+) -> None:
+    target = data / "model" / "stories260k"
+    vtrim("coverage", str(tiny_chat), "--target", str(target), run=tmp_path)
+    vtrim("search", "--cmin", "0.9", run=tmp_path)
+    vtrim("train-draft", *TRAIN, run=tmp_path)
+    config = json.loads((tmp_path / "draft" / "config.json").read_text())
+    assert config["eagle_aux_hidden_state_layer_ids"] == [1, 2, 4]
+    assert config["eagle_config"]["eagle_aux_hidden_state_layer_ids"] == [0, 1, 3]
+    measured = vtrim(
+        "eval", "--num-prompts", "3", "--max-new-tokens", "12", "--dtype", "fp32", run=tmp_path
+    )
+    assert measured["identical_to_plain"] == 1.0
+
+
+@pytest.mark.slow
+def test_ctrl_c_saves_the_state_and_the_same_line_goes_on(counted: Path, tmp_path: Path) -> None:
+    run = _copy_run(counted, tmp_path / "run")
+    environment = {**os.environ, "VTRIM_RUN": str(run), "OMP_NUM_THREADS": "1"}
+    options = [*TRAIN[2:], "--save-every", "100000"]
+    process = subprocess.Popen(
+        [str(VTRIM), "train-draft", "--max-steps", "100000", *options],
+        env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    log = run / "train" / "metrics.jsonl"
+    while process.poll() is None and not (log.exists() and '"step": 9,' in log.read_text()):
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 130, err
+    assert out == ""
+    saved = sorted((run / "train" / "checkpoints").iterdir())
+    assert len(saved) == 1
+    assert int(saved[0].name.removeprefix("step-")) >= 9

@@ -44,8 +44,8 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--lr", "nan"], ["learning-rate", "nan"]),
-        (["--lr", "0"], ["learning-rate", "0"]),
+        (["--lr", "nan"], ["--lr", "nan"]),
+        (["--lr", "0"], ["--lr", "0"]),
         (["--zero-stage", "4"], ["zero-stage", "4", "0", "3"]),
         (["--ttt-steps", "0"], ["ttt-steps", "1", "9"]),
         (["--mask-alignment", "peer"], ["mask-alignment", "exact", "eagle"]),

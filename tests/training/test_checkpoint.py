@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from vtrim.errors import InputError
 from vtrim.training.checkpoint import list_checkpoints, save_checkpoint
 from vtrim.training.log import MetricsLog
 
@@ -38,7 +39,7 @@ def test_a_save_that_fails_half_way_leaves_no_checkpoint_under_a_final_name(
     save_checkpoint(Engine(), tmp_path, 1, {}, keep=2)
     broken = Engine()
     broken.fail = True
-    with pytest.raises(OSError, match="no space"):
+    with pytest.raises(InputError, match="no space"):
         save_checkpoint(broken, tmp_path, 2, {}, keep=2)
     assert [p.name for p in list_checkpoints(tmp_path)] == ["step-00000001"]
     save_checkpoint(Engine(), tmp_path, 3, {}, keep=2)  # the leftovers are no obstacle

@@ -41,7 +41,7 @@ def demo(
         begun = time.monotonic()
         _run_step(arguments)
         seconds[name] = time.monotonic() - begun
-    summary = _summary(Run(run), seconds)
+    summary = _summary(recipe, Run(run), seconds)
     common.emit_json(summary) if as_json else _show(summary)
 
 
@@ -69,7 +69,7 @@ def _run_step(arguments: list[str]) -> None:
         raise typer.Exit(done.returncode)
 
 
-def _summary(run: Run, seconds: dict[str, float]) -> dict[str, Any]:
+def _summary(recipe: Recipe, run: Run, seconds: dict[str, float]) -> dict[str, Any]:
     search = read_json(run.search)
     return {
         "target": run.read()["target"]["name"],
@@ -78,7 +78,7 @@ def _summary(run: Run, seconds: dict[str, float]) -> dict[str, Any]:
         "coverage": search["coverage"],
         "flops_reduction": search["flops_reduction"],
         "train": run.step("train-draft"),
-        "evals": [read_json(path) for path in sorted(run.eval.glob("*.json"))],
+        "evals": [read_json(run.eval / f"{section.name}.json") for section in recipe.eval],
         "seconds": {name: round(value, 1) for name, value in seconds.items()},
         "report": str(run.report),
     }
@@ -100,8 +100,9 @@ def _show(summary: dict[str, Any]) -> None:
     for name in ("tokens/s", "speed-up", "tokens a round", "not the target's"):
         table.add_column(name, justify="right")
     rows = [row for entry in summary["evals"] for row in _rows(entry)]
-    plain = [entry["plain_tokens_per_second"] for entry in summary["evals"]]
-    table.add_row("plain decoding", f"{sum(plain) / len(plain):.1f}", "1.00", "1.00", "0 %")
+    first = summary["evals"][0]
+    speed, off = first["plain_tokens_per_second"], first["plain"]["off_argmax_share"]
+    table.add_row("plain decoding", f"{speed:.1f}", "1.00", "1.00", f"{100 * off:.1f} %")
     for row in rows:
         table.add_row(*row)
     common.results.print(table)
@@ -112,19 +113,19 @@ def _show(summary: dict[str, Any]) -> None:
 def _rows(entry: dict[str, Any]) -> list[tuple[str, ...]]:
     """The exact rule and, where the entry measured one, the lossy rule."""
     exact = entry.get("exact") or entry
-    rows = [_row("trimmed draft, exact", exact, 0.0)]
+    rows = [_row("trimmed draft, exact", exact)]
     if entry.get("exact"):
         settings = entry["settings"]["acceptor"]
         name = f"{entry['acceptor']} (p {settings['p_drop']}), lossy"
-        rows.append(_row(name, entry, entry["off_argmax_share"]))
+        rows.append(_row(name, entry))
     return rows
 
 
-def _row(name: str, numbers: dict[str, Any], off: float) -> tuple[str, ...]:
+def _row(name: str, numbers: dict[str, Any]) -> tuple[str, ...]:
     return (
         name,
         f"{numbers['tokens_per_second']:.1f}",
         f"{numbers['speedup']:.2f}",
         f"{numbers['acceptance_length']:.2f}",
-        f"{100 * off:.1f} %",
+        f"{100 * numbers['off_argmax_share']:.1f} %",
     )

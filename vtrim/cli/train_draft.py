@@ -9,10 +9,10 @@ from typing import Annotated, Any
 import typer
 
 from vtrim.cli import common
-from vtrim.training.settings import TrainSettings
+from vtrim.training.settings import RENAMED, TrainSettings
 
 _FIELDS = {field.name: field for field in fields(TrainSettings)}
-_RENAMED = {"lr": "learning_rate", "head": "head_init"}
+_SETTING_OF = {option: name for name, option in RENAMED.items()}
 
 
 def _option(text: str, name: str, *flags: str) -> Any:
@@ -120,7 +120,7 @@ def train_draft(
 
 def _chosen(parameters: dict[str, Any]) -> dict[str, Any]:
     """The run settings that were typed."""
-    named = {_RENAMED.get(name, name): value for name, value in parameters.items()}
+    named = {_SETTING_OF.get(name, name): value for name, value in parameters.items()}
     return {name: value for name, value in named.items() if name in _FIELDS and value is not None}
 
 

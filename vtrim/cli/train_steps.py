@@ -14,11 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from vtrim.artifacts import Run, check_match, read_json, write_json
+from vtrim.artifacts import Run, check_match, fingerprint_json, read_json, write_json
 from vtrim.cli import common
 from vtrim.errors import InputError, OptionError
 from vtrim.training.ds_config import deepspeed_config, read_user_config, settings_from
-from vtrim.training.launch import RESULT_ENV, is_launched, join_group, relaunch
+from vtrim.training.launch import (
+    RESULT_ENV,
+    check_processes,
+    is_launched,
+    join_group,
+    relaunch,
+)
 from vtrim.training.optimizer import check_optimizer
 from vtrim.training.settings import TrainSettings
 from vtrim.vocab import DraftVocab
@@ -26,6 +32,16 @@ from vtrim.vocab import DraftVocab
 if TYPE_CHECKING:
     from vtrim.training.loop import Progress
     from vtrim.training.run import TrainRequest
+
+
+_FREE_DIMENSIONS = (
+    "intermediate_size",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "head_dim",
+    "rms_norm_eps",
+    "rope_theta",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +105,16 @@ class TrainCall:
             return DraftVocab.full(size)
         path = Path(self.vocab) if self.vocab else self.run.require(self.run.vocab, "search")
         found = DraftVocab.load(path)
+        if self.vocab is None and self.run.coverage.exists():
+            from vtrim.trimming.coverage import Coverage
+
+            check_match(
+                "coverage behind the vocabulary",
+                _metadata(path).get("coverage_fingerprint"),
+                Coverage.load(self.run.coverage).for_target(size).fingerprint,
+                str(self.run.coverage),
+                "Run `vtrim search` again: the counts have changed since.",
+            )
         check_match(
             "target vocabulary",
             size,
@@ -104,9 +130,32 @@ def check(call: TrainCall, world_size: int) -> None:
     check_optimizer(call.resolved)
     deepspeed_config(call.resolved, world_size, call.user_config, str(call.deepspeed_config))
     call.draft_vocab()
-    _ = call.target_name, call.aux_layer_ids
+    _ = call.aux_layer_ids
+    _check_target(call)
     if call.draft_config is not None:
         _overrides(call.draft_config)
+
+
+def _metadata(path: Path) -> dict[str, str]:
+    from safetensors import safe_open
+
+    with safe_open(path, framework="numpy") as file:
+        return dict(file.metadata() or {})
+
+
+def _check_target(call: TrainCall) -> None:
+    """Refuses another model than the run's under the run's name and shape."""
+    if call.target_name == call.manifest["target"]["name"]:
+        return
+    from vtrim.models.hub import load_config
+
+    check_match(
+        f"{call.target_name}: config",
+        fingerprint_json(load_config(call.target_name, offline=call.offline)),
+        fingerprint_json(read_json(call.run.target_config)),
+        str(call.run.target_config),
+        "Run `vtrim coverage --target` for that model in another run folder.",
+    )
 
 
 def train_through_launcher(call: TrainCall, processes: int) -> dict[str, Any]:
@@ -114,6 +163,7 @@ def train_through_launcher(call: TrainCall, processes: int) -> dict[str, Any]:
     from vtrim.models.hub import resolve_model
 
     check(call, processes)
+    check_processes(_device(call.device), processes)
     resolve_model(call.target_name)  # unpack the built-in target once, not in every rank
     if call.restart:
         shutil.rmtree(call.run.train, ignore_errors=True)
@@ -139,12 +189,9 @@ def train_in_group(call: TrainCall) -> dict[str, Any] | None:
     from vtrim.training.checkpoint import barrier, is_rank_zero
     from vtrim.training.run import TrainRequest, prepare_folder, train
 
-    device = common.pick_device(call.device)
+    device = join_group(_device(call.device))
     if device == "cpu":
-        torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
-    join_group()
-    if device == "cuda":
-        device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
+        torch.set_num_threads(_threads())
     settings = call.resolved
     target = load_target(
         call.target_name,
@@ -162,6 +209,7 @@ def train_in_group(call: TrainCall) -> dict[str, Any] | None:
         draft_folder=call.run.draft,
         target_config=read_json(call.run.target_config),
         shape_overrides=_overrides(call.draft_config) if call.draft_config else {},
+        aux_layers=list(target.aux_layer_ids),
         user_ds_config=call.user_config,
         ds_origin=str(call.deepspeed_config),
         facts=_facts(call),
@@ -176,6 +224,23 @@ def train_in_group(call: TrainCall) -> dict[str, Any] | None:
     if result is None:
         raise KeyboardInterrupt
     return _record(call, request, result) if is_rank_zero() else None
+
+
+def _device(asked: str | None) -> str:
+    """The device asked for, else CUDA where there is one; each process tries its own later."""
+    import torch
+
+    if asked is not None:
+        return common.pick_device(asked)
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _threads() -> int:
+    """Threads of a CPU process: $OMP_NUM_THREADS, else one (two collapse on a busy machine)."""
+    typed = os.environ.get("OMP_NUM_THREADS", "1").split(",")[0]
+    if not typed.isdigit() or int(typed) < 1:
+        raise OptionError(f"OMP_NUM_THREADS={typed}: give a whole number from 1.")
+    return int(typed)
 
 
 def _follow(advance: Any, note: Callable[[str], None]) -> Progress:
@@ -198,13 +263,23 @@ def _silent(_message: str) -> None:
 
 
 def _overrides(path: Path) -> dict[str, Any]:
+    """The draft's own dimensions from a JSON file.
+
+    Raises:
+        InputError: it is not an object, or names what the draft shares with its target.
+    """
     value = read_json(path)
     if not isinstance(value, dict):
         raise InputError(f"{path}: a draft config is one JSON object.")
-    if "hidden_size" in value or "target_hidden_size" in value:
-        raise InputError(
-            f"{path}: the draft shares the target's embedding, so hidden_size is fixed."
-        )
+    for key in value:
+        if key not in _FREE_DIMENSIONS:
+            raise InputError(
+                f"{path}: '{key}' cannot differ from the target's (the draft shares its embedding "
+                f"and head). Free: {', '.join(_FREE_DIMENSIONS)}."
+            )
+    heads, groups = value.get("num_attention_heads"), value.get("num_key_value_heads")
+    if heads and groups and heads % groups:
+        raise InputError(f"{path}: {heads} heads do not share {groups} key/value heads evenly.")
     return value
 
 
@@ -212,7 +287,7 @@ def _facts(call: TrainCall) -> dict[str, Any]:
     """Provenance that goes into the draft's config and card."""
     manifest = call.manifest
     search = manifest["steps"].get("search", {})
-    share = search.get("coverage")
+    share = search.get("coverage") if call.vocab is None else None
     return {
         "target": call.target_name,
         "tokenizer_fingerprint": manifest["target"]["tokenizer_fingerprint"],

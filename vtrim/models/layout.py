@@ -121,6 +121,8 @@ def load_draft(
     if not folder.exists():
         raise InputError(f"{folder}: no such draft. Train one with `vtrim train-draft`.")
     config = read_json(folder / "config.json")
+    if not isinstance(config, dict) or "vocab_size" not in config:
+        raise InputError(f"{folder / 'config.json'}: names no vocab_size; not a draft's config.")
     tensors = _read_weights(folder / WEIGHTS)
     if "fc.weight" not in tensors or "lm_head.weight" not in tensors:
         raise InputError(
@@ -134,10 +136,20 @@ def load_draft(
     except RuntimeError as error:
         lines = " ".join(str(error).split())
         raise InputError(f"{folder / WEIGHTS}: not this layout ({lines})") from error
-    default = default_aux_layers(shape.num_target_layers)
-    low, mid, high = config.get("eagle_aux_hidden_state_layer_ids") or default
+    low, mid, high = _aux_layers(folder, config, shape.num_target_layers)
     model = model.to(device, dtype).eval().requires_grad_(False)
     return LoadedDraft(model, vocab, (low, mid, high), config)
+
+
+def _aux_layers(folder: Path, config: dict[str, Any], num_layers: int) -> tuple[int, int, int]:
+    """The ids that config.json names (hidden_states indices), else the engines' default."""
+    named = config.get("eagle_aux_hidden_state_layer_ids")
+    if named is None:
+        return default_aux_layers(num_layers)
+    if not isinstance(named, list) or len(named) != 3:
+        raise InputError(f"{folder / 'config.json'}: names auxiliary layers {named}, not three.")
+    low, mid, high = (int(index) for index in named)
+    return low, mid, high
 
 
 def _read_weights(path: Path) -> dict[str, Tensor]:
@@ -163,6 +175,8 @@ def _read_vocab(folder: Path, tensors: dict[str, Tensor], config: dict[str, Any]
             f"{folder / WEIGHTS}: {rows} head rows for a target of {target_rows}, but d2t or t2d "
             "is missing; without them draft ids would be taken for target ids."
         )
+    if d2t.numel() != rows:
+        raise InputError(f"{folder / WEIGHTS}: {d2t.numel()} entries in d2t, {rows} head rows.")
     ids = d2t.to(torch.int64).numpy() + np.arange(rows)
     if not np.array_equal(np.flatnonzero(t2d.numpy()), ids):
         raise InputError(f"{folder / WEIGHTS}: d2t and t2d disagree; d2t must hold offsets.")

@@ -9,6 +9,8 @@ from typing import Any
 
 import torch.distributed as dist
 
+from vtrim.errors import InputError
+
 PREFIX = "step-"
 
 
@@ -30,10 +32,17 @@ def save_checkpoint(engine: Any, folder: Path, step: int, state: dict[str, Any],
         shutil.rmtree(hidden, ignore_errors=True)
         hidden.mkdir(parents=True)
     barrier()
-    engine.save_checkpoint(str(hidden), tag=tag, client_state=state, save_latest=False)
+    try:
+        engine.save_checkpoint(str(hidden), tag=tag, client_state=state, save_latest=False)
+    except (OSError, RuntimeError) as error:  # torch says "unexpected pos" when the disk is full
+        reason = str(error).splitlines()[0]
+        raise InputError(
+            f"{hidden / tag}: the checkpoint cannot be written ({reason}); the one before it is "
+            "whole. Free some space and run the same line again."
+        ) from error
     barrier()
     if is_rank_zero():
-        for file in (hidden / tag).iterdir():
+        for file in (p for p in (hidden / tag).rglob("*") if p.is_file()):
             with file.open("rb+") as handle:
                 os.fsync(handle.fileno())
         final = folder / tag

@@ -38,7 +38,11 @@ def deepspeed_config(
     for section, option in (("optimizer", "--optimizer, --lr"), ("scheduler", "--warmup")):
         if section in user:
             raise OptionError(f'{origin}: "{section}" is set by vtrim ({option}); leave it out.')
-    merged = {**ours, **_resolve_auto(user, ours)}
+    _check_typed(user, ours, origin)
+    resolved = _resolve_auto(user, ours)
+    merged = {**ours, **resolved}
+    for section in ("zero_optimization", "bf16"):
+        merged[section] = {**ours[section], **resolved.get(section, {})}
     _check_precision(user, settings, origin)
     _check_batch(user, merged, world_size, origin)
     return merged
@@ -93,6 +97,18 @@ def _resolve_auto(user: dict[str, Any], ours: dict[str, Any], path: str = "") ->
         else:
             resolved[key] = value
     return resolved
+
+
+def _check_typed(user: dict[str, Any], ours: dict[str, Any], origin: str) -> None:
+    """Refuses a file that says otherwise than the options that were typed."""
+    pairs = [(key, user.get(key), ours[key]) for key in (*_BATCH[1:], "gradient_clipping")]
+    for section, key in (("zero_optimization", "stage"), ("bf16", "enabled")):
+        pairs.append((f"{section}.{key}", user.get(section, {}).get(key), ours[section][key]))
+    for name, theirs, typed in pairs:
+        if theirs not in (None, "auto", typed) and name != "bf16.enabled":
+            raise OptionError(f"{origin}: {name} is {theirs}, but the options say {typed}.")
+        if name == "bf16.enabled" and theirs is True and not typed:
+            raise OptionError(f"{origin}: bf16 is enabled, but the options say --dtype fp32.")
 
 
 def _check_precision(user: dict[str, Any], settings: TrainSettings, origin: str) -> None:

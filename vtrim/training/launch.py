@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
 from pathlib import Path
+
+from vtrim.errors import OptionError
 
 RESULT_ENV = "VTRIM_TRAIN_RESULT"
 
@@ -44,22 +47,65 @@ def relaunch(arguments: list[str], processes: int, result: Path) -> int:
         *arguments,
     ]
     environment = {"OMP_NUM_THREADS": "1", **os.environ, RESULT_ENV: str(result)}
-    return subprocess.run(command, env=environment, stdout=sys.stderr, check=False).returncode  # noqa: S603
+    return _wait(subprocess.Popen(command, env=environment, stdout=sys.stderr))  # noqa: S603
 
 
-def join_group() -> None:
-    """Joins the launcher's process group, or makes a group of one."""
-    import deepspeed
-    import torch
+def _wait(process: subprocess.Popen[bytes]) -> int:
+    """Passes signals on and waits, so that the processes can save; 130 after a signal."""
+    received: list[int] = []
 
+    def forward(number: int, _frame: object) -> None:
+        received.append(number)
+        process.send_signal(number)
+
+    previous = {s: signal.signal(s, forward) for s in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        code = process.wait()
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+    return 130 if received else code
+
+
+def join_group(device: str) -> str:
+    """Joins the launcher's process group, or makes a group of one; this process's device.
+
+    Raises:
+        OptionError: one GPU was named for several processes.
+    """
+    kind, _, index = device.partition(":")
+    if is_launched() and index:
+        raise OptionError(f"--device {device}: with several processes each takes its own GPU.")
     if not is_launched():
         os.environ.update(
             RANK="0",
-            LOCAL_RANK="0",
+            LOCAL_RANK=index or "0",
             WORLD_SIZE="1",
             MASTER_ADDR="127.0.0.1",
             MASTER_PORT=str(free_port()),
         )
-    if torch.cuda.is_available():
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-    deepspeed.init_distributed("nccl" if torch.cuda.is_available() else "gloo")
+    if kind == "cpu":
+        os.environ["DS_ACCELERATOR"] = "cpu"  # also where there is a GPU that was not asked for
+    import deepspeed
+    import torch
+
+    if kind == "cuda":
+        device = f"cuda:{os.environ['LOCAL_RANK']}"
+        torch.cuda.set_device(device)
+    deepspeed.init_distributed("nccl" if kind == "cuda" else "gloo")
+    return device
+
+
+def check_processes(device: str, processes: int) -> None:
+    """Refuses more processes than there are GPUs.
+
+    Raises:
+        OptionError: names both numbers.
+    """
+    import torch
+
+    if device.startswith("cuda") and processes > torch.cuda.device_count():
+        raise OptionError(
+            f"--num-gpus {processes}: this machine has {torch.cuda.device_count()}. "
+            "Give fewer, or --device cpu for CPU ranks."
+        )

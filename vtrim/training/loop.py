@@ -70,7 +70,7 @@ class Trainer:
         self.folder = folder
         self.checkpoints = folder / "checkpoints"
         self.log = MetricsLog(folder / "metrics.jsonl")
-        self.best = BestWeights(folder / "best.safetensors")
+        self.best = BestWeights(folder / "best")
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
         self.device = str(teacher.target.device)
         self.accum = int(ds_config["gradient_accumulation_steps"])
@@ -200,7 +200,9 @@ class Trainer:
         source = self.split.heldout if heldout else self.split.train
         samples = [source[i] for i in batch]
         s = self.settings
-        rows = make_rows(samples, s.ttt_steps, s.mask_alignment, self.device)
+        # held out, the chains that serving visits are measured whatever is trained
+        alignment = "exact" if heldout else s.mask_alignment
+        rows = make_rows(samples, s.ttt_steps, alignment, self.device)
         return rows, self.teacher.features(samples, rows, training=not heldout)
 
     def _record(self, sums: list[StepSums], divisors: Tensor, rate: float) -> None:
@@ -226,7 +228,7 @@ class Trainer:
 
     def _evaluate(self) -> None:
         if not self.split.heldout:
-            self.state.heldout = {"step": self.state.step}
+            self.state.heldout = self.state.best = {"step": self.state.step}
             self.best.save(self.model.draft, self.state.step, self.settings.zero_stage)
             return
         measured = evaluate(self.model, self._heldout_batches(), self.settings.decay)
@@ -245,7 +247,9 @@ class Trainer:
         Every process gets as many batches (under ZeRO-3 all must run); the third value is False
         for one that only keeps step and is not counted.
         """
-        chosen = range(min(self.settings.eval_samples, len(self.split.heldout)))
+        total = len(self.split.heldout)  # drawn at random: data files are often grouped
+        drawn = torch.randperm(total, generator=torch.Generator().manual_seed(self.settings.seed))
+        chosen = drawn[: self.settings.eval_samples].tolist()
         order = sorted(chosen, key=lambda i: self.split.heldout[i].ids.size)
         width = self.plan.micro_batch
         for start in range(0, len(order), width * self.world):
@@ -257,6 +261,8 @@ class Trainer:
         state = {"vtrim": self.state.to_dict()}
         keep = self.settings.keep_checkpoints
         save_checkpoint(self.engine, self.checkpoints, self.state.step, state, keep)
+        if is_rank_zero():
+            self.best.prune(keep + 1)
 
     def _line(self) -> str:
         found = self.state.heldout.get("joint_prefix")

@@ -43,6 +43,7 @@ class TrainRequest:
     draft_folder: Path
     target_config: dict[str, Any]
     shape_overrides: dict[str, Any] = field(default_factory=dict)
+    aux_layers: list[int] = field(default_factory=list)
     user_ds_config: dict[str, Any] | None = None
     ds_origin: str = ""
     facts: dict[str, Any] = field(default_factory=dict)
@@ -53,6 +54,8 @@ class TrainRequest:
             "processes": world_size,
             "vocab_fingerprint": self.vocab.fingerprint,
             "draft_shape": self.shape_overrides,
+            "aux_layers": self.aux_layers,
+            "target_config": fingerprint_json(self.target_config),
             "deepspeed_config": self.user_ds_config,
             **{k: self.facts[k] for k in ("target", "data_fingerprint") if k in self.facts},
         }
@@ -115,8 +118,7 @@ def train(
 
 def _teacher(target: Target, vocab: DraftVocab, settings: TrainSettings) -> Teacher:
     dtype = torch.bfloat16 if settings.dtype == "bf16" else torch.float32
-    ids = torch.from_numpy(vocab.ids).to(target.device)
-    return Teacher(target, ids, dtype, int(settings.cache_gib * GIB))
+    return Teacher(target, torch.from_numpy(vocab.ids), dtype, int(settings.cache_gib * GIB))
 
 
 def _describe(
@@ -172,7 +174,7 @@ def _write_draft(
         "written": time.strftime("%Y-%m-%d"),
     }
     draft = Eagle3Draft(shape, torch.from_numpy(request.vocab.ids))
-    BestWeights(request.folder / "best.safetensors").load(draft)
+    BestWeights(request.folder / "best").load(draft, result["best_step"])
     config = draft_config(shape, request.vocab, target.aux_layer_ids, request.target_config, facts)
     prefix = result["heldout_joint_prefix"]
     card = model_card(

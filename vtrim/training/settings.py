@@ -54,12 +54,12 @@ class TrainSettings:
             if value is None:
                 continue
             if not math.isfinite(value) or not low <= value <= high:
-                option = "--" + name.replace("_", "-")
+                option = option_of(name)
                 raise OptionError(f"{option} {value}: must lie between {low:g} and {high:g}.")
         for name, known in _CHOICES.items():
             value = getattr(self, name)
             if value not in known:
-                option = "--" + name.replace("_", "-")
+                option = option_of(name)
                 raise OptionError(f"{option} {value}: unknown. Known: {', '.join(known)}.")
 
     def to_dict(self) -> dict[str, Any]:
@@ -75,9 +75,18 @@ class TrainSettings:
         for name, value in self.to_dict().items():
             if name in earlier and earlier[name] != value and name not in _FREE_ON_RESUME:
                 raise MismatchError(
-                    f"--{name.replace('_', '-')} differs: {value} now, {earlier[name]} in the "
+                    f"{option_of(name)} differs: {value} now, {earlier[name]} in the "
                     f"run to resume ({origin}). Give the same value, or --restart to begin anew."
                 )
+
+
+RENAMED = {"learning_rate": "lr", "head_init": "head"}
+"""Settings whose option has another name on the command line."""
+
+
+def option_of(name: str) -> str:
+    """The command-line option that sets ``name``."""
+    return "--" + RENAMED.get(name, name).replace("_", "-")
 
 
 _CHOICES: dict[str, tuple[str, ...]] = {

@@ -40,15 +40,16 @@ class Teacher:
         self, target: Target, vocab_ids: Tensor, dtype: torch.dtype, cache_bytes: int = 0
     ) -> None:
         self.target = target
-        self.vocab_ids = vocab_ids
+        self.vocab_ids = vocab_ids = vocab_ids.to(target.device)
         self.dtype = dtype
         self.cache_bytes = cache_bytes
         self.cached_bytes = 0
         self._cache: dict[int, SampleStates] = {}
         self._heldout: dict[int, SampleStates] = {}
-        self._draft_id = torch.full((target.vocab_size,), -1, dtype=torch.int64)
-        self._draft_id[vocab_ids] = torch.arange(vocab_ids.numel())
-        self._draft_id = self._draft_id.to(target.device)
+        self._draft_id = torch.full(
+            (target.vocab_size,), -1, dtype=torch.int64, device=target.device
+        )
+        self._draft_id[vocab_ids] = torch.arange(vocab_ids.numel(), device=target.device)
         self._full = vocab_ids.numel() == target.vocab_size
         self._embedding = target.embedding.to(dtype)
 

@@ -1,4 +1,4 @@
-"""The best weights so far, kept beside the checkpoints in fp32."""
+"""The best weights so far, one file for each step that was the best; the checkpoint names which."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ from vtrim.training.checkpoint import is_rank_zero
 
 
 class BestWeights:
-    """Saves and restores a draft's weights; the file names the step they come from."""
+    """Saves and restores a draft's weights by step, in the dtype they are trained in."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def _file(self, step: int) -> Path:
+        return self.folder / f"step-{step:08d}.safetensors"
 
     def save(self, draft: Eagle3Draft, step: int, zero_stage: int) -> None:
         """Writes the weights atomically; all processes call (ZeRO-3 gathers them first)."""
@@ -25,22 +28,26 @@ class BestWeights:
         with _whole(draft, zero_stage):
             if is_rank_zero():
                 tensors = {n: t.detach().cpu().contiguous() for n, t in draft.state_dict().items()}
-                with atomic_path(self.path) as temporary:
-                    temporary.write_bytes(save(tensors, metadata={"step": str(step)}))
+                with atomic_path(self._file(step)) as temporary:
+                    temporary.write_bytes(save(tensors))
 
-    def load(self, draft: Eagle3Draft) -> int:
-        """Puts the weights into ``draft`` and returns their step.
+    def load(self, draft: Eagle3Draft, step: int) -> None:
+        """Puts the weights of ``step`` into ``draft``.
 
         Raises:
-            InputError: no weights were kept.
+            InputError: they are not there.
         """
-        from safetensors import safe_open
+        from safetensors.torch import load_file
 
-        if not self.path.exists():
-            raise InputError(f"{self.path}: no such file; the run kept no weights.")
-        with safe_open(self.path, framework="pt") as file:
-            draft.load_state_dict({name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
-            return int(file.metadata()["step"])
+        path = self._file(step)
+        if not path.exists():
+            raise InputError(f"{path}: no such file; --restart trains anew.")
+        draft.load_state_dict(load_file(path))
+
+    def prune(self, keep: int) -> None:
+        """Deletes all but the newest ``keep`` files; called when a checkpoint is safe."""
+        for path in sorted(self.folder.glob("step-*.safetensors"), reverse=True)[keep:]:
+            path.unlink()
 
 
 def _whole(draft: Eagle3Draft, zero_stage: int) -> Any:
