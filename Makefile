@@ -23,7 +23,7 @@ lint: $(VENV)/dev.done
 docs: $(VENV)/dev.done
 	$(BIN)/mkdocs build --strict
 
-# torch first and pinned: a plain "torch" would pull gigabytes of CUDA onto a CPU machine
+# torch first, at the version in constraints.txt: a later one may bring gigabytes of CUDA
 $(VENV)/demo.done: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) install -q --upgrade pip

@@ -218,6 +218,7 @@ def train_in_group(call: TrainCall) -> dict[str, Any] | None:
         prepare_folder(request, world_size, call.restart)
     barrier()
     note = common.note if is_rank_zero() else _silent
+    note(f"{world_size} process(es) on {device}, {torch.get_num_threads()} thread(s) each")
     with common.progress("training", total=100, shown=is_rank_zero()) as advance:
         follow = _follow(advance, note)
         result = train(request, target, _samples(call, note), follow, note)

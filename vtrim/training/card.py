@@ -26,8 +26,8 @@ An EAGLE-3 draft head with a vocabulary of {k:,} of the target's {V:,} tokens, t
 | held-out joint prefix ({ttt_steps} steps, training-side estimate) | {joint_prefix} |
 | auxiliary states (hidden_states indices) | {aux} |
 
-Licence: that of the base model unless its makers say otherwise; the draft's embedding and, at the
-start of training, its head rows are the target's.
+Licence: that of the base model unless its makers say otherwise. The draft reads the target's own
+embedding; its head started from the target's rows unless the settings in config.json say otherwise.
 
 ## Serve
 

@@ -128,7 +128,8 @@ def _describe(
     total = trainer.total_steps()
     note(
         f"{len(split.train):,} training samples ({split.reply_tokens:,} reply tokens), "
-        f"{len(split.heldout):,} held out, {split.untrained:,} without a row to train; "
+        f"{len(split.heldout):,} held out ({trainer.settings.eval_samples:,} of them checked at "
+        f"most), {split.untrained:,} without a row to train; "
         f"draft of {parameters / 1e6:.1f} M parameters, {trainer.plan.steps_per_epoch:,} steps a "
         f"pass, {'bounded by time' if total is None else f'{total:,} steps'}"
     )
