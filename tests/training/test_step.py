@@ -122,3 +122,19 @@ def test_a_cached_teacher_gives_the_same_features() -> None:
     assert cached.cached_bytes > 0
     for name, value in vars(fresh).items():
         torch.testing.assert_close(getattr(again, name), value, msg=name)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_a_step_on_cuda_gives_the_loss_of_the_cpu() -> None:
+    samples, kept = _samples(), torch.tensor(KEPT)
+    totals = []
+    for device in ("cpu", "cuda"):
+        target = _target("llama")
+        draft = _draft(target).to(device)
+        target = Target(target.model.to(device), "llama")
+        rows = make_rows(samples, 3, "exact", device)
+        features = Teacher(target, kept, torch.float32).features(samples, rows)
+        sums = TTTModel(draft, 3)(rows, features)
+        totals.append(sums.loss.detach().cpu())
+    torch.testing.assert_close(totals[0], totals[1], rtol=1e-3, atol=1e-3)
