@@ -63,6 +63,14 @@ def _copy_run(source: Path, target: Path) -> Path:
     return target
 
 
+def _wait_for_step(process: subprocess.Popen[Any], log: Path, step: int) -> None:
+    """Returns when the log names the step or the process has ended; fails after two minutes."""
+    deadline = time.monotonic() + 120
+    while process.poll() is None and not (log.exists() and f'"step": {step},' in log.read_text()):
+        assert time.monotonic() < deadline, "training did not get that far"
+        time.sleep(0.01)
+
+
 def _losses(run: Path) -> list[tuple[str, int, float]]:
     lines = (run / "train" / "metrics.jsonl").read_text().splitlines()
     return [(e["kind"], e["step"], e["loss"]) for e in map(json.loads, lines)]
@@ -82,8 +90,7 @@ def test_a_killed_run_resumes_and_ends_with_the_same_loss_curve(
         env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     log, at = killed / "train" / "metrics.jsonl", random.Random(time.time()).randint(5, 40)
-    while process.poll() is None and not (log.exists() and f'"step": {at},' in log.read_text()):
-        time.sleep(0.01)
+    _wait_for_step(process, log, at)
     process.kill()
     assert process.wait() == -signal.SIGKILL, "the run ended before it could be killed"
     assert not (killed / "draft").exists()
@@ -164,8 +171,7 @@ def test_ctrl_c_saves_the_state_and_the_same_line_goes_on(counted: Path, tmp_pat
         env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     log = run / "train" / "metrics.jsonl"
-    while process.poll() is None and not (log.exists() and '"step": 9,' in log.read_text()):
-        time.sleep(0.01)
+    _wait_for_step(process, log, 9)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=120)
     assert process.returncode == 130, err

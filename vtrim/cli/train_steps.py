@@ -163,14 +163,15 @@ def train_through_launcher(call: TrainCall, processes: int) -> dict[str, Any]:
     from vtrim.models.hub import resolve_model
 
     check(call, processes)
-    check_processes(_device(call.device), processes)
+    device = _device(call.device)
+    check_processes(device, processes)
     resolve_model(call.target_name)  # unpack the built-in target once, not in every rank
     if call.restart:
         shutil.rmtree(call.run.train, ignore_errors=True)
     arguments = [a for a in sys.argv[1:] if a != "--restart"]
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "result.json"
-        code = relaunch(arguments, processes, result)
+        code = relaunch(arguments, processes, device, result)
         if code != 0 or not result.exists():
             raise typer.Exit(code or 1)
         value: dict[str, Any] = read_json(result)

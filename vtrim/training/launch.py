@@ -27,7 +27,7 @@ def free_port() -> int:
         return port
 
 
-def relaunch(arguments: list[str], processes: int, result: Path) -> int:
+def relaunch(arguments: list[str], processes: int, device: str, result: Path) -> int:
     """Runs ``vtrim`` with the same arguments under ``deepspeed --num_gpus``; its exit code.
 
     The launcher's own output goes to stderr; the first process leaves its result in ``result``.
@@ -47,6 +47,8 @@ def relaunch(arguments: list[str], processes: int, result: Path) -> int:
         *arguments,
     ]
     environment = {"OMP_NUM_THREADS": "1", **os.environ, RESULT_ENV: str(result)}
+    if device == "cpu":
+        environment["DS_ACCELERATOR"] = "cpu"
     return _wait(subprocess.Popen(command, env=environment, stdout=sys.stderr))  # noqa: S603
 
 
@@ -87,8 +89,12 @@ def join_group(device: str) -> str:
     if kind == "cpu":
         os.environ["DS_ACCELERATOR"] = "cpu"  # also where there is a GPU that was not asked for
     import deepspeed
+    import deepspeed.ops
     import torch
 
+    # DeepSpeed would compile a shared-memory operator that only inference uses: half a minute, a
+    # C++ compiler, and a lock that a killed process leaves behind for all later ones to wait on
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     if kind == "cuda":
         device = f"cuda:{os.environ['LOCAL_RANK']}"
         torch.cuda.set_device(device)
