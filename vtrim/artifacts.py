@@ -104,7 +104,8 @@ _typed: list[str] = []
 
 def note_command(arguments: Sequence[str] | None) -> None:
     """Remembers what was typed after ``vtrim`` while a command runs; None when it has ended."""
-    _typed[:] = [] if arguments is None else ["vtrim", *arguments]
+    words = [word for word in arguments or () if not word.startswith("--local_rank")]
+    _typed[:] = [] if arguments is None else ["vtrim", *words]
 
 
 def typed_command() -> dict[str, str]:

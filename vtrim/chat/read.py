@@ -157,6 +157,6 @@ def _parse(body: bytes) -> Any:
     except UnicodeDecodeError as error:
         return _Bad(f"not UTF-8 at byte {error.start + 1} of the line")
     except json.JSONDecodeError as error:
-        return _Bad(f"{error.msg} at column {error.colno}")
+        return _Bad(f"{error.msg.removesuffix(' at')} at column {error.colno}")
     except RecursionError:
         return _Bad("nested too deeply")

@@ -80,20 +80,21 @@ def device_checks() -> Iterator[Check]:
 
 
 def tool_checks() -> Iterator[Check]:
-    """What DeepSpeed needs to build its operators, and its launcher."""
+    """DeepSpeed's launcher, and what it needs to build operators: only offloading uses those."""
     compiler = os.environ.get("CXX") or "g++"
     found = shutil.which(compiler)
     remedy = "" if found else "apt-get install g++ (or your system's C++ compiler, or set CXX)"
-    state = OK if found else MISSING
+    state = OK if found else OPTIONAL
     yield Check("tools", "C++ compiler", state, found or f"{compiler} is not on the PATH", remedy)
     found = shutil.which("ninja")
     beside = Path(sys.executable).parent / "ninja"
     if found is None and beside.exists():
         remedy = f'export PATH="{beside.parent}:$PATH"'
-        yield Check("tools", "ninja", MISSING, f"{beside} is not on the PATH", remedy)
+        yield Check("tools", "ninja", OPTIONAL, f"{beside} is not on the PATH", remedy)
     else:
         remedy = "" if found else "pip install ninja"
-        yield Check("tools", "ninja", OK if found else MISSING, found or "not on the PATH", remedy)
+        state = OK if found else OPTIONAL
+        yield Check("tools", "ninja", state, found or "not on the PATH", remedy)
     has_launcher = importlib.util.find_spec("deepspeed") is not None
     yield Check(
         "tools",

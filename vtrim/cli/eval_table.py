@@ -71,7 +71,8 @@ def _footnotes(result: Mapping[str, Any]) -> list[str]:
     ]
     if result["identical_to_plain"] is not None:
         lines.append(
-            f"Replies identical to plain decoding: {_percent(result['identical_to_plain'])}."
+            f"Replies identical to plain decoding: {_percent(result['identical_to_plain'])}"
+            f"{_ties(result)}."
         )
     if not result["lossless"]:
         lines.append(
@@ -92,3 +93,10 @@ def _number(value: float | None, digits: int) -> str:
 
 def _percent(share: float | None) -> str:
     return "-" if share is None else f"{100 * share:.1f} %"
+
+
+def _ties(result: Mapping[str, Any]) -> str:
+    """Why an exact rule's text can differ in half precision."""
+    if not result["lossless"] or result["dtype"] == "float32":
+        return ""
+    return f" ({result['dtype']} ties between batch shapes; --dtype fp32 shows identity)"

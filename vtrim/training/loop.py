@@ -119,6 +119,10 @@ class Trainer:
         bounds = [b for b in (by_epochs, s.max_steps) if b]
         return min(bounds) if bounds else None
 
+    def is_done(self) -> bool:
+        """Whether the steps or the time of the run are used up."""
+        return self._fraction() >= 1.0
+
     def run(self, progress: Progress) -> bool:
         """Trains; False when a signal stopped it (the state is saved, run again to go on)."""
         previous = {s: signal.signal(s, self._on_signal) for s in (signal.SIGINT, signal.SIGTERM)}

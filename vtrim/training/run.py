@@ -17,7 +17,7 @@ from vtrim.artifacts import fingerprint_file, fingerprint_json, read_json, write
 from vtrim.errors import InputError
 from vtrim.models.draft import Eagle3Draft
 from vtrim.models.layout import WEIGHTS, draft_config, save_draft
-from vtrim.models.smollm2 import LICENCE, SMOLLM2
+from vtrim.models.smollm2 import HUB_ID, LICENCE, SMOLLM2
 from vtrim.models.target import Target, default_aux_layers
 from vtrim.shape import DraftShape
 from vtrim.training.card import model_card
@@ -106,7 +106,12 @@ def train(
         teacher.cache_bytes = 0  # no sample comes twice
     _describe(split, trainer, draft, target, note)
     if trainer.resume():
-        note(f"resumed at step {trainer.state.step:,}")
+        done = trainer.is_done()
+        note(
+            f"already finished at step {trainer.state.step:,}; --restart trains anew"
+            if done
+            else f"resumed at step {trainer.state.step:,}"
+        )
     if not trainer.run(progress):
         return None
     result = _result(trainer)
@@ -181,6 +186,7 @@ def _write_draft(
     card = model_card(
         {
             **facts,
+            "target": HUB_ID if target.name == SMOLLM2 else target.name,
             "licence": LICENCE.lower() if target.name == SMOLLM2 else "other",
             "k": request.vocab.size,
             "V": request.vocab.target_vocab_size,

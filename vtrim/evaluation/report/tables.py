@@ -38,6 +38,10 @@ def tiles(facts: Facts) -> list[Tile]:
     """The headline: vocabulary, coverage, saved FLOPs, acceptance and speed, as far as known."""
     found = list(_search_tiles(facts.search)) if facts.search else []
     rules = measured_rules(facts.evals)
+    if facts.evals:  # one comparison: the newest result over the most prompts, its rules together
+        newest_first = reversed(list(facts.evals))
+        main = max(newest_first, key=lambda name: int(facts.evals[name].get("prompts") or 0))
+        rules = [rule for rule in rules if rule.run == main]
     exact = [rule for rule in rules if rule.lossless]
     lossy = [rule for rule in rules if not rule.lossless]
     if exact:
