@@ -97,7 +97,8 @@ def train_draft(
     )
     del weight_decay, clip, ttt_steps, decay, mask_alignment, head, max_length, dtype, seed
     del eval_every, eval_samples, save_every, cache_gib
-    from vtrim.cli.train_steps import TrainCall, train_in_group, train_through_launcher
+    from vtrim.cli.train_call import TrainCall
+    from vtrim.cli.train_steps import train_in_group, train_through_launcher
     from vtrim.training.launch import is_launched
 
     call = TrainCall(

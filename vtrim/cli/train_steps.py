@@ -1,4 +1,4 @@
-"""What ``vtrim train-draft`` does between parsing and printing: check, launch, train, record."""
+"""What ``vtrim train-draft`` does between parsing and printing: launch, train, record."""
 
 from __future__ import annotations
 
@@ -7,17 +7,15 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from vtrim.artifacts import Run, check_match, fingerprint_json, read_json, write_json
+from vtrim.artifacts import read_json, write_json
 from vtrim.cli import common
-from vtrim.errors import InputError, OptionError
-from vtrim.training.ds_config import deepspeed_config, read_user_config, settings_from
+from vtrim.cli.train_call import TrainCall, check, draft_overrides
+from vtrim.errors import OptionError
 from vtrim.training.launch import (
     RESULT_ENV,
     check_processes,
@@ -25,137 +23,10 @@ from vtrim.training.launch import (
     join_group,
     relaunch,
 )
-from vtrim.training.optimizer import check_optimizer
-from vtrim.training.settings import TrainSettings
-from vtrim.vocab import DraftVocab
 
 if TYPE_CHECKING:
     from vtrim.training.loop import Progress
     from vtrim.training.run import TrainRequest
-
-
-_FREE_DIMENSIONS = (
-    "intermediate_size",
-    "num_attention_heads",
-    "num_key_value_heads",
-    "head_dim",
-    "rms_norm_eps",
-    "rope_theta",
-)
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainCall:
-    """The options of one call; ``settings`` holds only those that were typed."""
-
-    settings: dict[str, Any]
-    run: Run
-    target: str | None
-    vocab: str | None
-    aux_layers: str | None
-    draft_config: Path | None
-    deepspeed_config: Path | None
-    restart: bool
-    device: str | None
-    offline: bool
-
-    @cached_property
-    def user_config(self) -> dict[str, Any] | None:
-        """The user's DeepSpeed config, if one was named."""
-        return read_user_config(self.deepspeed_config) if self.deepspeed_config else None
-
-    @cached_property
-    def resolved(self) -> TrainSettings:
-        """Defaults, then the DeepSpeed config's numbers, then what was typed."""
-        return TrainSettings(**{**settings_from(self.user_config or {}), **self.settings})
-
-    @cached_property
-    def manifest(self) -> dict[str, Any]:
-        """run.json, which coverage wrote."""
-        self.run.step("coverage")
-        return self.run.read()
-
-    @property
-    def aux_layer_ids(self) -> tuple[int, int, int] | None:
-        """The three hidden_states indices that were typed."""
-        if self.aux_layers is None:
-            return None
-        try:
-            low, mid, high = (int(part) for part in self.aux_layers.split(","))
-        except ValueError as error:
-            raise OptionError(
-                f"--aux-layers {self.aux_layers}: give three numbers, e.g. 2,15,27."
-            ) from error
-        return low, mid, high
-
-    @property
-    def target_name(self) -> str:
-        """The target: the one typed, else the run's."""
-        known: str | None = self.manifest["target"]["name"]
-        if self.target is None and known is None:
-            raise OptionError(
-                "the run was counted with --tokenizer only; name the model with --target."
-            )
-        return self.target or str(known)
-
-    def draft_vocab(self) -> DraftVocab:
-        """The vocabulary to train for; refuses one made for other counts."""
-        size = int(self.manifest["target"]["vocab_size"])
-        if self.vocab == "full":
-            return DraftVocab.full(size)
-        path = Path(self.vocab) if self.vocab else self.run.require(self.run.vocab, "search")
-        found = DraftVocab.load(path)
-        if self.vocab is None and self.run.coverage.exists():
-            from vtrim.trimming.coverage import Coverage
-
-            check_match(
-                "coverage behind the vocabulary",
-                _metadata(path).get("coverage_fingerprint"),
-                Coverage.load(self.run.coverage).for_target(size).fingerprint,
-                str(self.run.coverage),
-                "Run `vtrim search` again: the counts have changed since.",
-            )
-        check_match(
-            "target vocabulary",
-            size,
-            found.target_vocab_size,
-            str(path),
-            "Run `vtrim search` again for this run.",
-        )
-        return found
-
-
-def check(call: TrainCall, world_size: int) -> None:
-    """Refuses in seconds what could not work, before any model is loaded."""
-    check_optimizer(call.resolved)
-    deepspeed_config(call.resolved, world_size, call.user_config, str(call.deepspeed_config))
-    call.draft_vocab()
-    _ = call.aux_layer_ids
-    _check_target(call)
-    if call.draft_config is not None:
-        _overrides(call.draft_config)
-
-
-def _metadata(path: Path) -> dict[str, str]:
-    from safetensors import safe_open
-
-    with safe_open(path, framework="numpy") as file:
-        return dict(file.metadata() or {})
-
-
-def _check_target(call: TrainCall) -> None:
-    """Refuses another model than the run's under the run's name and shape."""
-    if call.target_name == call.manifest["target"]["name"]:
-        return
-    from vtrim.models.hub import load_config
-
-    check_match(
-        f"{call.target_name}: config",
-        fingerprint_json(load_config(call.target_name, offline=call.offline)),
-        fingerprint_json(read_json(call.run.target_config)),
-        str(call.run.target_config),
-        "Run `vtrim coverage --target` for that model in another run folder.",
-    )
 
 
 def train_through_launcher(call: TrainCall, processes: int) -> dict[str, Any]:
@@ -209,7 +80,7 @@ def train_in_group(call: TrainCall) -> dict[str, Any] | None:
         folder=call.run.train,
         draft_folder=call.run.draft,
         target_config=read_json(call.run.target_config),
-        shape_overrides=_overrides(call.draft_config) if call.draft_config else {},
+        shape_overrides=draft_overrides(call.draft_config) if call.draft_config else {},
         aux_layers=list(target.aux_layer_ids),
         user_ds_config=call.user_config,
         ds_origin=str(call.deepspeed_config),
@@ -262,27 +133,6 @@ def _follow(advance: Any, note: Callable[[str], None]) -> Progress:
 
 def _silent(_message: str) -> None:
     return None
-
-
-def _overrides(path: Path) -> dict[str, Any]:
-    """The draft's own dimensions from a JSON file.
-
-    Raises:
-        InputError: it is not an object, or names what the draft shares with its target.
-    """
-    value = read_json(path)
-    if not isinstance(value, dict):
-        raise InputError(f"{path}: a draft config is one JSON object.")
-    for key in value:
-        if key not in _FREE_DIMENSIONS:
-            raise InputError(
-                f"{path}: '{key}' cannot differ from the target's (the draft shares its embedding "
-                f"and head). Free: {', '.join(_FREE_DIMENSIONS)}."
-            )
-    heads, groups = value.get("num_attention_heads"), value.get("num_key_value_heads")
-    if heads and groups and heads % groups:
-        raise InputError(f"{path}: {heads} heads do not share {groups} key/value heads evenly.")
-    return value
 
 
 def _facts(call: TrainCall) -> dict[str, Any]:
