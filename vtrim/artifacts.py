@@ -123,6 +123,7 @@ class Run:
         self.root = Path(path or os.environ.get(RUN_ENV) or DEFAULT_RUN)
         self.manifest = self.root / "run.json"
         self.target_config = self.root / "target" / "config.json"
+        self.token_texts = self.root / "target" / "tokens.json"
         self.coverage = self.root / "coverage.npz"
         self.vocab = self.root / "vocab.safetensors"
         self.search = self.root / "search.json"

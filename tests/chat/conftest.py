@@ -18,7 +18,7 @@ from vtrim.chat.feed import ReplyFeed
 from vtrim.chat.read import read_conversations
 from vtrim.chat.render import Renderer
 from vtrim.chat.skips import SkipLog
-from vtrim.trimming.count import count
+from vtrim.trimming.count import Tally as TokenTally
 
 CHATML = (
     "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}"
@@ -199,7 +199,8 @@ def tally() -> Callable[..., Tally]:
         )
         renderer = Renderer(tokenizer, max_length=max_length, skipped=skipped)
         feed = ReplyFeed(renderer, full=full)
-        arrays = count(feed.feed(rows), len(tokenizer))
+        counted = TokenTally(len(tokenizer)).update(feed.feed(rows))
+        arrays = counted.counts, counted.heldout_counts
         found = np.flatnonzero(arrays[0]).tolist()
         names = tokenizer.convert_ids_to_tokens(found)
         tokens = Counter(dict(zip(names, arrays[0][found].tolist(), strict=True)))

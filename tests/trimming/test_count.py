@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,18 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vtrim.errors import InputError
-from vtrim.trimming.count import count
+from vtrim.trimming.count import Counted, Tally
 
 
-@dataclass
-class Sample:
-    ids: Any
-    mask: Any
-    heldout: bool
-
-
-def sample(ids: list[int], mask: list[int], heldout: bool = False) -> Sample:
-    return Sample(np.array(ids, dtype=np.int64), np.array(mask, dtype=np.bool_), heldout)
+def sample(
+    ids: list[int], mask: list[int], heldout: bool = False, source: str | None = None
+) -> Counted:
+    return np.array(ids, dtype=np.int64), np.array(mask, dtype=np.bool_), heldout, source
 
 
 def ids_of(*ids: int) -> Any:
@@ -28,38 +22,70 @@ def ids_of(*ids: int) -> Any:
 
 
 def test_only_masked_tokens_count() -> None:
-    counts, heldout = count([sample([1, 2, 2, 3], [0, 1, 1, 0])], 5)
-    assert counts.tolist() == [0, 0, 2, 0, 0]
-    assert heldout.tolist() == [0] * 5
+    tally = Tally(5).update([sample([1, 2, 2, 3], [0, 1, 1, 0])])
+    assert tally.counts.tolist() == [0, 0, 2, 0, 0]
+    assert tally.heldout_counts.tolist() == [0] * 5
 
 
 def test_held_out_samples_count_in_both_arrays() -> None:
-    counts, heldout = count([sample([1], [1]), sample([1, 4], [1, 1], heldout=True)], 5)
-    assert counts.tolist() == [0, 2, 0, 0, 1]
-    assert heldout.tolist() == [0, 1, 0, 0, 1]
+    tally = Tally(5).update([sample([1], [1]), sample([1, 4], [1, 1], heldout=True)])
+    assert tally.counts.tolist() == [0, 2, 0, 0, 1]
+    assert tally.heldout_counts.tolist() == [0, 1, 0, 0, 1]
 
 
 def test_without_a_mask_every_token_counts_and_weights_say_how_often() -> None:
-    counts, _ = count([(ids_of(0, 0, 3), None, False), (ids_of(3, 1), ids_of(10, 2), False)], 4)
-    assert counts.tolist() == [2, 2, 0, 11]
+    tally = Tally(4).update(
+        [(ids_of(0, 0, 3), None, False, None), (ids_of(3, 1), ids_of(10, 2), False, None)]
+    )
+    assert tally.counts.tolist() == [2, 2, 0, 11]
 
 
 def test_counts_are_exact_64_bit_integers() -> None:
     large = 2**53 + 1  # a double cannot hold it
-    counts, _ = count([(ids_of(1), ids_of(large), False), (ids_of(1), None, False)], 2)
-    assert counts.dtype == np.int64
-    assert counts[1] == large + 1
+    tally = Tally(2).update(
+        [(ids_of(1), ids_of(large), False, None), (ids_of(1), None, False, None)]
+    )
+    assert tally.counts.dtype == np.int64
+    assert tally.counts[1] == large + 1
 
 
 def test_nothing_gives_zeros() -> None:
-    counts, heldout = count([sample([], []), sample([1], [0])], 2)
-    assert counts.tolist() == heldout.tolist() == [0, 0]
+    tally = Tally(2).update([sample([], []), sample([1], [0])])
+    assert tally.counts.tolist() == tally.heldout_counts.tolist() == [0, 0]
+    assert tally.by_source == {}
 
 
 @pytest.mark.parametrize("wrong", [7, -1])
 def test_an_id_without_a_row_is_refused(wrong: int) -> None:
     with pytest.raises(InputError, match=rf"token id {wrong} has no row .* 7 rows"):
-        count([(ids_of(3, wrong), None, False)], 7)
+        Tally(7).add(ids_of(3, wrong), None, False, None)
+
+
+def test_counts_by_source_add_up_to_all_and_rows_without_one_have_no_name() -> None:
+    tally = Tally(3).update(
+        [
+            sample([0], [1], source="code"),
+            sample([1, 1], [1, 1], heldout=True, source="chat"),
+            sample([2], [1]),
+            sample([0], [1], source="chat"),
+        ]
+    )
+    found = {name: counts.tolist() for name, counts in (tally.by_source or {}).items()}
+    assert found == {"": [0, 0, 1], "chat": [1, 2, 0], "code": [1, 0, 0]}
+    assert list(found) == sorted(found)
+
+
+def test_data_without_a_source_column_has_no_counts_by_source() -> None:
+    assert Tally(3).update([sample([0], [1])]).by_source == {}
+
+
+@pytest.mark.parametrize(("names", "kept"), [(32, True), (33, False)])
+def test_more_than_32_sources_are_counted_together(names: int, kept: bool) -> None:
+    rows = [sample([n % 3], [1], heldout=n % 2 == 0, source=f"s{n}") for n in range(names)] * 2
+    tally = Tally(3).update(rows)
+    assert (tally.by_source is not None) == kept
+    assert tally.counts.sum() == 2 * names
+    assert tally.heldout_counts.sum() == 2 * ((names + 1) // 2)
 
 
 @settings(max_examples=50, deadline=None, derandomize=True)
@@ -79,4 +105,5 @@ def test_counts_equal_a_plain_loop_in_any_order(made: Any) -> None:
             plain[0][token] += masked
             plain[1][token] += masked and held
     for order in (samples, samples[::-1]):
-        assert [array.tolist() for array in count(order, 10)] == plain
+        tally = Tally(10).update(order)
+        assert [tally.counts.tolist(), tally.heldout_counts.tolist()] == plain

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from vtrim.errors import InputError, MismatchError, OptionError
 from vtrim.trimming.coverage import Coverage
 from vtrim.trimming.curve import exact_share
+from vtrim.trimming.sample import SampleBuilder
 
 
 def make(
@@ -113,6 +114,79 @@ def test_saving_and_loading_keeps_everything(tmp_path: Path) -> None:
     assert (after.data_fingerprint, after.fingerprint) == ("sha256:d", before.fingerprint)
 
 
+def rich(scale: int, data: str) -> Coverage:
+    """Counts with everything an artefact may hold."""
+    counts = np.array([4, 0, 3], dtype=np.int64) * scale
+    builder = SampleBuilder()
+    builder.add(10 * scale, np.array([0, 2, 2], dtype=np.int64))
+    return replace(
+        make(counts.tolist()),
+        data_fingerprint=data,
+        by_source={"chat": counts - 1 * (counts > 0), f"s{scale}": 1 * (counts > 0)},
+        sample=builder.build(),
+        generated_counts=np.array([0, scale, 0], dtype=np.int64),
+        generated_rows=scale,
+        generated_fingerprint=f"g{data}",
+        rows_by_kind={"messages": 7 * scale},
+        straddling=scale,
+    )
+
+
+def test_sources_sample_and_generated_counts_are_saved_and_loaded(tmp_path: Path) -> None:
+    before = rich(2, "a")
+    before.save(tmp_path / "coverage.npz")
+    after = Coverage.load(tmp_path / "coverage.npz")
+    assert after.fingerprint == before.fingerprint
+    assert after.by_source is not None
+    assert {name: counts.tolist() for name, counts in after.by_source.items()} == {
+        "chat": [7, 0, 5],
+        "s2": [1, 0, 1],
+    }
+    assert [ids.tolist() for ids in after.sample.conversations()] == [[0, 2, 2]]
+    assert after.generated_counts is not None
+    assert after.generated_counts.tolist() == [0, 2, 0]
+    assert (after.generated_rows, after.straddling, after.rows_by_kind) == (2, 2, {"messages": 14})
+
+
+def test_everything_merges_in_any_order() -> None:
+    parts = [rich(1, "a"), rich(2, "b"), rich(3, "c")]
+    one = parts[0].merge(parts[1]).merge(parts[2])
+    assert one.fingerprint == parts[2].merge(parts[0]).merge(parts[1]).fingerprint
+    assert one.by_source is not None
+    assert sorted(one.by_source) == ["chat", "s1", "s2", "s3"]
+    assert sum(counts.sum() for counts in one.by_source.values()) == one.total
+    assert one.sample.keys.tolist() == [10, 20, 30]
+    assert one.generated_counts is not None
+    assert one.generated_counts.tolist() == [0, 6, 0]
+    assert one.generated_fingerprint == "ga+gb+gc"
+
+
+def test_data_with_and_without_a_source_column_merge_under_no_name() -> None:
+    merged = make([1, 0, 2]).merge(rich(1, "a"))
+    assert merged.by_source is not None
+    assert merged.by_source[""].tolist() == [1, 0, 2]
+
+
+def test_too_many_sources_are_a_fact_that_is_saved(tmp_path: Path) -> None:
+    replace(make([1]), by_source=None).save(tmp_path / "coverage.npz")
+    loaded = Coverage.load(tmp_path / "coverage.npz")
+    assert loaded.by_source is None
+
+
+def test_shards_of_a_file_merge_to_the_artefact_of_the_file() -> None:
+    whole = make([5, 2, 3])
+    shards = [
+        replace(
+            make(counts), data_fingerprint=f"sha256:d#{n}/2", rows_used=rows, rows_heldout=n - 1
+        )
+        for n, counts, rows in ((1, [5, 0, 1], 3), (2, [0, 2, 2], 4))
+    ]
+    halves = [replace(shard, rows_skipped={"unknown role": 1}) for shard in shards]
+    assert halves[1].merge(halves[0]).fingerprint == whole.fingerprint
+    with pytest.raises(MismatchError, match="count twice"):
+        halves[0].merge(whole)
+
+
 def test_equal_content_gives_equal_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make([4, 0, 3]).save(tmp_path / "a.npz")
     monkeypatch.setattr("time.time", lambda: 2e9)
@@ -124,7 +198,9 @@ def test_equal_content_gives_equal_bytes(tmp_path: Path, monkeypatch: pytest.Mon
 def test_the_artefact_is_a_plain_npz_without_pickles(tmp_path: Path) -> None:
     make([4, 0, 3]).save(tmp_path / "coverage.npz")
     with np.load(tmp_path / "coverage.npz", allow_pickle=False) as arrays:
-        assert sorted(arrays) == ["counts", "heldout_counts", "meta"]
+        samples = [f"sample_{name}" for name in ("ids", "keys", "lengths", "times")]
+        sources = [f"source_{name}" for name in ("counts", "ids", "sizes")]
+        assert sorted(arrays) == ["counts", "heldout_counts", "meta", *samples, *sources]
         assert arrays["counts"].dtype == np.int64
 
 
@@ -164,7 +240,7 @@ def test_an_artefact_of_a_later_format_is_refused_by_name(tmp_path: Path) -> Non
     path = tmp_path / "coverage.npz"
     make([4, 0, 3]).save(path)
     later = path.read_bytes().replace(
-        "vtrim-coverage-1".encode("utf-32-le"), "vtrim-coverage-9".encode("utf-32-le")
+        "vtrim-coverage-2".encode("utf-32-le"), "vtrim-coverage-9".encode("utf-32-le")
     )
     with zipfile.ZipFile(io.BytesIO(later)) as archive:
         members = {info.filename: _raw(archive, info) for info in archive.infolist()}

@@ -14,6 +14,7 @@ from vtrim.errors import InputError, OptionError
 if TYPE_CHECKING:
     from vtrim.chat.feed import ReplyFeed
     from vtrim.chat.skips import SkipLog
+    from vtrim.trimming.count import Tally
     from vtrim.trimming.coverage import Coverage
 
 DEFAULT_TARGET = "smollm2"
@@ -158,10 +159,11 @@ def count_replies(
     from vtrim.trimming.coverage import Coverage
 
     try:
-        feed, counts, heldout = _tally(model, files, max_length, skip_bad_rows, full=False)
+        feed, tally = _tally(model, files, max_length, skip_bad_rows, full=False)
     except FastPathDiffers as error:
         common.note(f"{error}: counted by segments it differs; counting again by full renders.")
-        feed, counts, heldout = _tally(model, files, max_length, skip_bad_rows, full=True)
+        feed, tally = _tally(model, files, max_length, skip_bad_rows, full=True)
+    counts = tally.counts
     skipped = feed.renderer.skipped
     content = int(counts.sum()) - int(counts[model.entry["stop_ids"]].sum())
     if not content:
@@ -171,7 +173,11 @@ def count_replies(
     _report(feed, skipped)
     artefact = Coverage(
         counts=counts,
-        heldout_counts=heldout,
+        heldout_counts=tally.heldout_counts,
+        by_source=tally.by_source,
+        sample=tally.sample.build(),
+        rows_by_kind=dict(feed.kinds),
+        straddling=feed.renderer.straddling,
         target_vocab_size=model.entry["vocab_size"],
         tokenizer_length=len(model.tokenizer),
         tokenizer_fingerprint=model.entry["tokenizer_fingerprint"],
@@ -211,13 +217,13 @@ def _tally(
     skip_bad_rows: bool,
     *,
     full: bool,
-) -> tuple[ReplyFeed, Any, Any]:
-    """The feed with its tallies, and the counts of all rows and of the held-out ones."""
+) -> tuple[ReplyFeed, Tally]:
+    """The feed with its tallies, and the counts."""
     from vtrim.chat.feed import ReplyFeed
     from vtrim.chat.read import read_conversations
     from vtrim.chat.render import Renderer
     from vtrim.chat.skips import SkipLog
-    from vtrim.trimming.count import count
+    from vtrim.trimming.count import Tally
 
     skipped = SkipLog()
     renderer = Renderer(model.tokenizer, max_length=max_length, skipped=skipped)
@@ -235,5 +241,5 @@ def _tally(
             skipped=skipped,
             advance=tell,
         )
-        counts, heldout = count(feed.feed(rows), model.entry["vocab_size"])
-    return feed, counts, heldout
+        tally = Tally(model.entry["vocab_size"]).update(feed.feed(rows))
+    return feed, tally

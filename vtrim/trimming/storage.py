@@ -15,7 +15,7 @@ from numpy.lib import format as npy
 
 from vtrim.errors import InputError
 
-FORMAT = "vtrim-coverage-1"
+FORMAT = "vtrim-coverage-2"
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the zip format's own zero: no clock reaches the file
 
 
