@@ -32,7 +32,7 @@ $(VENV)/demo.done: pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/dev.done: $(VENV)/demo.done
-	$(PIP) install -q -c constraints.txt --group dev
+	$(PIP) install -q -c constraints.txt -e '.[demo,fast,ray]' --group dev
 	touch $@
 
 clean:
