@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from vtrim.models.smollm2 import cache_folder, smollm2_folder
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
@@ -33,6 +36,35 @@ def inputs() -> Path:
 def data() -> Path:
     """Real chat data and a tiny real model."""
     return _need(SHARED / "data")
+
+
+BIG_TOKENIZERS = ("llama3_1", "qwen3", "gemma3", "deepseek_v3", "gptoss")
+
+
+@pytest.fixture(scope="session")
+def big_tokenizers() -> Callable[[str], Any]:
+    """big_tokenizers(name) -> the real tokenizer of one of BIG_TOKENIZERS, or of smollm2.
+
+    They are looked for under $VTRIM_TOKENIZERS, else where tests/fetch_tokenizers.py puts them.
+    """
+    import os
+
+    folder = Path(os.environ.get("VTRIM_TOKENIZERS") or cache_folder() / "tokenizers")
+
+    @cache
+    def load(name: str) -> Any:
+        from transformers import AutoTokenizer
+
+        place = smollm2_folder() if name == "smollm2" else folder / name
+        found = sorted(place.rglob("tokenizer.json"))
+        if not found:
+            pytest.skip(
+                f"the tokenizer {name} is not on this machine: set VTRIM_TOKENIZERS, or run "
+                "tests/fetch_tokenizers.py"
+            )
+        return AutoTokenizer.from_pretrained(found[0].parent)
+
+    return load
 
 
 @pytest.fixture(scope="session")

@@ -127,6 +127,8 @@ class Run:
         self.coverage = self.root / "coverage.npz"
         self.vocab = self.root / "vocab.safetensors"
         self.search = self.root / "search.json"
+        self.search_journal = self.root / "search.journal"
+        self.step_times = self.root / "step_times.json"
         self.train = self.root / "train"
         self.draft = self.root / "draft"
         self.eval = self.root / "eval"

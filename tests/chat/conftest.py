@@ -15,7 +15,7 @@ import pytest
 
 from vtrim.chat.conversation import Conversation, Origin, conversation_of
 from vtrim.chat.feed import ReplyFeed
-from vtrim.chat.read import read_conversations
+from vtrim.chat.read import ReadOptions, read_conversations
 from vtrim.chat.render import Renderer
 from vtrim.chat.skips import SkipLog
 from vtrim.trimming.count import Tally as TokenTally
@@ -193,7 +193,9 @@ def tally() -> Callable[..., Tally]:
     ) -> Tally:
         skipped = SkipLog()
         rows = (
-            read_conversations([source], skip_bad_rows=skip_bad_rows, skipped=skipped)
+            read_conversations(
+                [source], options=ReadOptions(skip_bad_rows=skip_bad_rows), skipped=skipped
+            )
             if isinstance(source, Path)
             else source
         )

@@ -10,7 +10,7 @@ import pytest
 
 from vtrim.chat.conversation import Conversation
 from vtrim.chat.json_array import ArrayError, array_elements
-from vtrim.chat.read import read_conversations
+from vtrim.chat.read import ReadOptions, read_conversations
 from vtrim.chat.skips import SkipLog
 from vtrim.errors import InputError
 
@@ -27,7 +27,8 @@ ROWS = [
 
 def read(path: Path, **options: bool) -> tuple[list[Conversation], SkipLog]:
     skipped = SkipLog()
-    return list(read_conversations([path], skipped=skipped, **options)), skipped
+    given = ReadOptions(**options)
+    return list(read_conversations([path], options=given, skipped=skipped)), skipped
 
 
 def as_jsonl(rows: list[dict[str, object]]) -> bytes:
@@ -129,7 +130,11 @@ def test_a_cut_gzip_stream_is_a_bad_row_after_the_rows_that_could_be_read(tmp_pa
         ({"messages": [{"role": "user", "content": "\ud800"}]}, "unreadable content"),
         ({"messages": "hello"}, "no messages"),
         ({"messages": ["hello"]}, "no messages"),
-        ({"text": "hello"}, "no messages"),
+        ({"title": "hello"}, "no messages"),
+        ({"text": "\ud800"}, "unreadable content"),
+        ({"messages": [], "source": "\ud800"}, "unreadable content"),
+        ({"messages": [], "tools": [{"name": "\ud800"}]}, "unreadable content"),
+        ({"messages": [{"role": "user", "content": "", "name": "\ud800"}]}, "unreadable content"),
         ([1, 2], "no messages"),
         (None, "no messages"),
         ({"messages": [], "tools": "{"}, "unreadable tools"),

@@ -89,6 +89,30 @@ def test_marks_that_take_in_the_newline_after_the_end_of_turn_are_cut(
     assert replies(tokenizer, talk(("user", "q"), ("assistant", "a"))) == [["a<|im_end|>"]]
 
 
+@pytest.mark.parametrize("prompt", ["", "<think>\n"])
+@pytest.mark.parametrize("marked", [False, True])
+def test_an_empty_think_block_without_a_switch_is_prompt_too(
+    bpe: Callable, talk: Callable, prompt: str, marked: bool
+) -> None:
+    import copy
+
+    tokenizer = copy.deepcopy(bpe("llama3", "chatml"))
+    opens, closes = ("{% generation %}", "{% endgeneration %}") if marked else ("", "")
+    tokenizer.chat_template = (
+        "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' }}"
+        f"{{% if m['role'] == 'assistant' %}}{opens}{{% if '</think>' not in m['content'] %}}"
+        "{{ '<think>\n\n</think>\n\n' }}{% endif %}{{ m['content'] }}"
+        f"{closes}{{% else %}}{{{{ m['content'] }}}}{{% endif %}}"
+        "{{ '<|im_end|>\n' }}{% endfor %}{% if add_generation_prompt %}"
+        f"{{{{ '<|im_start|>assistant\n{prompt}' }}}}{{% endif %}}"
+    )
+    two = talk(("user", "q"), ("assistant", "yes"), ("user", "r"), ("assistant", "no"))
+    assert replies(tokenizer, two) == [["yes<|im_end|>", "no<|im_end|>"]]
+    thought = talk(("user", "q"), ("assistant", "<think>\nhm</think>yes"))
+    whole = "<think>\nhm</think>yes<|im_end|>"
+    assert replies(tokenizer, thought) == [[whole if marked else whole.removeprefix(prompt)]]
+
+
 def test_a_conversation_that_begins_with_a_reply_is_cut_by_probes(
     bpe: Callable, talk: Callable
 ) -> None:
@@ -131,6 +155,15 @@ def test_a_tokenizer_without_a_template_is_refused(bpe: Callable) -> None:
     tokenizer = copy.deepcopy(bpe("llama3", "chatml"))
     tokenizer.chat_template = None
     with pytest.raises(InputError, match="no chat template"):
+        ChatTemplate(tokenizer)
+
+
+def test_a_template_that_is_not_jinja_is_refused_with_its_line(bpe: Callable) -> None:
+    import copy
+
+    tokenizer = copy.deepcopy(bpe("llama3", "chatml"))
+    tokenizer.chat_template = "{% for m in messages %}\n{{ m['content' }}{% endfor %}"
+    with pytest.raises(InputError, match=r"not valid Jinja \(line 2: .*--template FILE"):
         ChatTemplate(tokenizer)
 
 

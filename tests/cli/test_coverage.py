@@ -108,7 +108,13 @@ def test_the_run_folder_records_target_data_and_step(
     assert manifest["target"]["stop_ids"] == [51]
     assert (manifest["target"]["vocab_size"], manifest["target"]["tokenizer_length"]) == (64, 54)
     assert manifest["data"]["files"] == [
-        {"path": str(path), "bytes": path.stat().st_size, "fingerprint": fingerprint_file(path)}
+        {
+            "path": str(path),
+            "bytes": path.stat().st_size,
+            "fingerprint": fingerprint_file(path),
+            "format": "jsonl",
+            "split": None,
+        }
     ]
     assert manifest["data"]["rows_used"] == 300
     step = run.step("coverage")
@@ -247,7 +253,7 @@ def test_square_brackets_in_names_and_data_are_shown_unchanged(
         (("g04_nothing_to_count.jsonl",), "no assistant tokens"),
         (("g04_order.jsonl", "--max-length", "2"), "no assistant tokens"),
         (("nowhere.jsonl",), "no such file"),
-        (("tok_words",), "is a folder"),
+        (("tok_words",), "a folder, and not one"),
         (("g11_bulk.jsonl", "--max-length", "0"), "--max-length"),
         (("g11_bulk.jsonl", "--keep", "54"), "--keep 54"),
         (("g11_bulk.jsonl", "--keep", "x"), "--keep"),

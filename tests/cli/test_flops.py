@@ -10,6 +10,7 @@ import pytest
 
 from vtrim.artifacts import Run, write_json
 from vtrim.cli.main import main
+from vtrim.vocab import DraftVocab
 
 LLAMA = {
     "model_type": "llama",
@@ -76,6 +77,72 @@ def test_a_smaller_head_is_compared_with_the_full_one(config: Path, vtrim: Vtrim
     assert code == 0
     assert "lm head" in out
     assert "48.14% fewer FLOPs than with all 128,256 rows (1,637,875,712)." in out
+
+
+def test_the_runs_own_vocabulary_is_shown_beside_the_whole_head(
+    config: Path, tmp_path: Path, vtrim: Vtrim
+) -> None:
+    run = Run(tmp_path / "run")
+    write_json(run.target_config, LLAMA)
+    DraftVocab.of(range(32000), 128256).save(run.vocab, {})
+    printed = json.loads(vtrim("flops", "--run", run.root, "--json")[1])
+    assert (printed["draft_vocab_size"], printed["full_total"]) == (32000, 1_637_875_712)
+    assert printed["full_components"]["lm_head"] == 1_050_673_152
+    out = vtrim("flops", "--run", run.root)[1]
+    for shown in ("32,000 rows in the LM head", "FLOPs, 128,256 rows", "1,050,673,152", "48.14%"):
+        assert shown in out, shown
+    # what was asked for goes first, and a model that was named is not the run's
+    asked = json.loads(vtrim("flops", "--run", run.root, "-k", 500, "--json")[1])
+    assert asked["draft_vocab_size"] == 500
+    named = json.loads(vtrim("flops", config, "--run", run.root, "--json")[1])
+    assert named["draft_vocab_size"] == 128256
+
+
+def test_a_vocabulary_of_another_target_is_not_the_runs(tmp_path: Path, vtrim: Vtrim) -> None:
+    run = Run(tmp_path / "run")
+    write_json(run.target_config, LLAMA)
+    DraftVocab.of(range(10), 64).save(run.vocab, {})
+    printed = json.loads(vtrim("flops", "--run", run.root, "--json")[1])
+    assert printed["draft_vocab_size"] == 128256
+
+
+def test_the_times_of_this_machine_are_shown_and_left_in_the_run(
+    tmp_path: Path, data: Path, vtrim: Vtrim
+) -> None:
+    target, run = data / "model" / "stories260k", Run(tmp_path / "run")
+    options = ("--measure", "--repeats", 1, "--context", 8, "--num-draft-tokens", 2, "-k", 100)
+    code, out, err = vtrim("flops", target, "--run", run.root, *options)
+    assert code == 0, err
+    for shown in ("Verification", "mean over a chain of 2", "saved, measured", "rows; the line"):
+        assert shown in out, shown
+    assert "step_times.json written" in err
+    measured = json.loads(run.step_times.read_text())
+    assert [row["tokens"] for row in measured["verify"]] == [1, 2, 3]
+    assert [row["k"] for row in measured["draft"]] == [32, 64, 100, 128, 256, 512]
+    assert (measured["threads"], measured["context"]) == (1, 8)
+    assert run.step("flops")["draft_fit"] == measured["draft_fit"]
+    printed = json.loads(vtrim("flops", target, "--run", run.root, *options, "--json")[1])
+    assert set(printed["measured"]) == set(measured)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--repeats", "0"], "--repeats 0: must be at least 1"),
+        (["--num-draft-tokens", "0"], "--num-draft-tokens 0: must be at least 1"),
+        (["--threads", "0"], "--threads 0: must be at least 1"),
+        (["--context", "100000"], "more than the target's"),
+        (["--dtype", "fp8"], "--dtype fp8: unknown"),
+    ],
+)
+def test_a_measurement_that_cannot_be_made_is_refused(
+    tmp_path: Path, data: Path, vtrim: Vtrim, options: list[str], message: str
+) -> None:
+    target = data / "model" / "stories260k"
+    code, out, err = vtrim("flops", target, "--run", tmp_path / "run", "--measure", *options)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert not (tmp_path / "run" / "step_times.json").exists()
 
 
 def test_the_options_change_what_is_counted(config: Path, vtrim: Vtrim) -> None:

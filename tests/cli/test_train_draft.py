@@ -110,3 +110,38 @@ def test_a_draft_config_that_changes_the_hidden_size_is_refused(
     path = tmp_path / "draft.json"
     path.write_text('{"hidden_size": 16}')
     assert "embedding" in refused(capsys, "--run", str(run), "--draft-config", str(path))
+
+
+@pytest.mark.parametrize("options", [[], ["--last-turn-only"], ["--max-length", "24"]])
+def test_training_learns_the_tokens_that_coverage_counted(
+    tiny_target: Path,
+    tiny_chat: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    options: list[str],
+) -> None:
+    from vtrim.cli.train_call import TrainCall
+    from vtrim.cli.train_steps import _samples
+
+    folder = tmp_path / "run"
+    counting = ["--target", str(tiny_target), "--run", str(folder), "--json", *options]
+    with pytest.raises(SystemExit) as stop:
+        main(["coverage", str(tiny_chat), *counting])
+    assert stop.value.code in (None, 0)
+    counted = json.loads(capsys.readouterr().out)["tokens"]
+    call = TrainCall(
+        settings={},
+        run=Run(folder),
+        target=None,
+        vocab=None,
+        aux_layers=None,
+        draft_config=None,
+        deepspeed_config=None,
+        restart=False,
+        device=None,
+        offline=True,
+    )
+    told: list[str] = []
+    assert sum(int(sample.mask.sum()) for sample in _samples(call, told.append)) == counted
+    assert call.resolved.max_length == (24 if "--max-length" in options else 2048)
+    assert not [line for line in told if "--max-length" in line]

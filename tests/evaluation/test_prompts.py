@@ -95,7 +95,7 @@ def test_rows_without_a_prompt_are_counted_by_reason(renderer: Renderer, tmp_pat
     file = write(
         tmp_path / "odd.jsonl",
         {"prompt": "the \ud800"},
-        {"text": "the cat"},
+        {"title": "the cat"},
         {"messages": [{"role": "narrator", "content": "x"}]},
         {"messages": []},
         {"messages": [REPLY]},
@@ -189,3 +189,17 @@ def test_a_run_without_held_out_rows_says_so(renderer: Renderer, tmp_path: Path)
     row = next(r for r in many_rows(50) if not is_heldout(conversation_of(r, Origin("x", 1))))
     with pytest.raises(InputError, match="held-out conversations"):
         source(renderer).heldout(run_on(tmp_path, [row]))
+
+
+def test_a_text_that_is_already_rendered_is_cut_before_its_last_reply(
+    renderer: Renderer, tmp_path: Path
+) -> None:
+    asked = "<|turn|>user\nthe cat<|done|>\n"
+    reply = f"{asked}<|turn|>assistant\ndog<|done|>\n"
+    file = write(tmp_path / "text.jsonl", {"text": reply}, {"text": reply + reply}, {"text": asked})
+    reader = source(renderer)
+    assert [words(renderer, p.ids) for p in reader.from_file(file)] == [
+        OPEN,
+        f"{OPEN} dog <|done|> {OPEN}",
+    ]
+    assert reader.skipped.counts == {"no reply header in text": 1}

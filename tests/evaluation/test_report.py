@@ -174,7 +174,7 @@ def test_the_page_loads_nothing_from_anywhere(whole_run: Run) -> None:
     page = Page(html)
     assert page.fetched == []
     assert not {"link", "iframe", "img", "object", "embed"} & set(page.tags)
-    assert page.tags.count("script") == 3
+    assert page.tags.count("script") == 4
     styles = re.findall(r"<style>(.*?)</style>", html, re.S)
     assert "url(" not in styles[0]
     assert "@import" not in styles[0]
@@ -271,7 +271,7 @@ def test_text_of_the_run_is_shown_as_it_is_and_never_taken_for_markup(run: Run) 
     page = Page(read(run))
     assert EVIL in page.text
     assert not {"img", "b"} & set(page.tags)
-    assert page.tags.count("script") == 3
+    assert page.tags.count("script") == 4
     names = {trace["name"] for trace in figures_of(read(run))["position"]["data"]}
     assert "&lt;b onclick=fail()&gt;: exact" in names
 
@@ -289,7 +289,7 @@ def test_a_number_that_was_not_measured_is_a_dash(whole_run: Run) -> None:
     facts = read_facts(whole_run)
     row = next(row for row in speed_rows(facts) if row[1] == "greedy (exact)")
     assert row[5:] == ["-", "-", "-", "", "", "-"]
-    assert render(facts, [])
+    assert render(facts, [], None)
 
 
 def test_a_lossless_result_counts_once_and_a_lossy_one_with_its_exact_twin() -> None:
@@ -304,6 +304,14 @@ def test_a_lossless_result_counts_once_and_a_lossy_one_with_its_exact_twin() -> 
         ("b: exact", True),
         ("b: dropmatch p 0.05 (lossy)", False),
     ]
+
+
+def test_a_result_named_after_its_rule_is_named_once() -> None:
+    settings = {"acceptor": {"p_drop": 0.02}}
+    evals = {"dropmatch": {"acceptor": "dropmatch", "settings": settings, "exact": {}}}
+    evals["greedy-2"] = {"acceptor": "greedy", "lossless": True}
+    labels = [rule.label for rule in measured_rules(evals)]
+    assert labels == ["dropmatch p 0.02 (lossy)", "greedy-2: greedy (exact)"]
 
 
 def test_long_curves_are_averaged_in_equal_bins() -> None:

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from vtrim.errors import InputError, MismatchError, OptionError
 from vtrim.shape import DraftShape
 from vtrim.trimming.coverage import Coverage
+from vtrim.trimming.objective import Objective
 from vtrim.trimming.search import build_objective
 from vtrim.trimming.settings import parse_settings
-from vtrim.trimming.utility import Objective
 
 HIDDEN = 4
 SMALL = {

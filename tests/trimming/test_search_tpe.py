@@ -63,13 +63,40 @@ def test_a_trial_below_the_floor_is_logged_as_infeasible_and_never_the_best(
     # at alpha 0 every size below the floor has the higher utility
     settings = parse_settings(alpha=0, cmin="0.95")
     result = search(word_coverage("g11_bulk.jsonl"), toy_shape, settings)
-    assert len(result.trials) == 100
-    assert [trial.number for trial in result.trials] == list(range(100))
+    assert [trial.number for trial in result.trials] == list(range(54))
     below = [trial for trial in result.trials if trial.point.k < 31]
     assert below
     assert not any(trial.feasible for trial in below)
     assert all(trial.feasible for trial in result.trials if trial.point.k >= 31)
     assert result.tpe.k == 31
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_size_is_tried_twice_and_a_small_range_is_tried_whole(
+    word_coverage: Callable[..., Coverage], toy_shape: DraftShape, seed: int
+) -> None:
+    settings = parse_settings(alpha="0.3", cmin=0, kmin=5, kmax=44, seed=seed)
+    result = search(word_coverage("g11_bulk.jsonl"), toy_shape, settings)
+    assert sorted(trial.point.k for trial in result.trials) == list(range(5, 45))
+    assert result.log is not None
+    assert (result.log.exhausted, result.regret) == (True, 0)
+
+
+def test_fewer_trials_than_sizes_exhaust_nothing(
+    word_coverage: Callable[..., Coverage], toy_shape: DraftShape
+) -> None:
+    settings = parse_settings(num_trials=54)
+    result = search(word_coverage("g11_bulk.jsonl"), toy_shape, settings)
+    assert result.log is not None
+    assert (len(result.trials), result.log.exhausted) == (54, False)
+
+
+def test_more_trials_begin_with_the_trials_of_fewer(
+    zipf_coverage: Callable[..., Coverage], llama_shape: DraftShape
+) -> None:
+    objective = build_objective(zipf_coverage(1.3, 300_000), llama_shape, parse_settings())
+    long = tpe_trials(objective, num_trials=30, seed=7).trials
+    assert tpe_trials(objective, num_trials=12, seed=7).trials == long[:12]
 
 
 def test_equal_seeds_try_equal_sizes_and_others_do_not(
@@ -78,7 +105,7 @@ def test_equal_seeds_try_equal_sizes_and_others_do_not(
     def sizes(seed: int) -> list[int]:
         settings = parse_settings(seed=seed, cmin="0.8", num_trials=20)
         objective = build_objective(zipf_coverage(1.3, 300_000), llama_shape, settings)
-        return [t.point.k for t in tpe_trials(objective, num_trials=20, seed=seed)]
+        return [t.point.k for t in tpe_trials(objective, num_trials=20, seed=seed).trials]
 
     assert sizes(7) == sizes(7)
     assert sizes(7) != sizes(8)
@@ -106,7 +133,7 @@ def test_of_equally_good_trials_the_smaller_size_is_the_best(
 ) -> None:
     settings = parse_settings(alpha=1, cmin=0, num_trials=60)
     objective = build_objective(word_coverage("g11_bulk.jsonl"), toy_shape, settings)
-    trials = tpe_trials(objective, num_trials=60, seed=1)
+    trials = tpe_trials(objective, num_trials=60, seed=1).trials
     full = [trial.point.k for trial in trials if trial.point.utility == 1]
     assert len(set(full)) > 1
     assert best_trial(trials).point.k == min(full)
@@ -186,6 +213,7 @@ def test_the_saved_search_holds_every_trial_and_the_curve_with_the_chosen_size(
         "coverage",
         "flops_reduction",
         "utility",
+        "value",
         "feasible",
     }
     sizes = saved["curve"]["k"]

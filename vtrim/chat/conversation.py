@@ -4,45 +4,36 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from json.encoder import encode_basestring
+from typing import Any, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
+from vtrim.chat.forms import Form, Kind, forms_of
+from vtrim.chat.recorded import Recorded, recorded_of
+from vtrim.chat.turns import ROLES, Message, RowError, messages_of
+
+__all__ = [
+    "HELDOUT_PERCENT",
+    "ROLES",
+    "Conversation",
+    "Kind",
+    "Message",
+    "Origin",
+    "Recorded",
+    "RowError",
+    "conversation_key",
+    "conversation_of",
+    "conversations_of",
+    "is_heldout",
+]
 
 HELDOUT_PERCENT = 5
-
-Message = dict[str, Any]
-Kind = Literal["messages", "sharegpt", "recorded"]
-
-# Spellings of the four roles in published chat data, lower case.
-ROLES = {
-    **dict.fromkeys(("system", "developer"), "system"),
-    **dict.fromkeys(("user", "human"), "user"),
-    **dict.fromkeys(
-        ("assistant", "gpt", "chatgpt", "bing", "bard", "model", "function_call"), "assistant"
-    ),
-    **dict.fromkeys(
-        ("tool", "observation", "function", "function_response", "tool_response", "ipython"), "tool"
-    ),
-}
-
-# Keys of a message that templates read besides role and content.
-_EXTRA_KEYS = ("name", "reasoning", "reasoning_content", "thinking", "tool_call_id", "tool_calls")
+_AS_MESSAGES: Mapping[str, str] = {}
 
 
-class RowError(Exception):
-    """A row that cannot be used; ``reason`` is the heading it is counted under."""
-
-    def __init__(self, reason: str, detail: str) -> None:
-        super().__init__(f"{reason}: {detail}")
-        self.reason = reason
-        self.detail = detail
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Where a row stands: file and line, counted from 1."""
+class Origin(NamedTuple):
+    """Where a row stands: file and line (of a table: row), counted from 1."""
 
     file: str
     line: int
@@ -51,19 +42,14 @@ class Origin:
         return f"{self.file}:{self.line}"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Recorded:
-    """Token ids as a target emitted them. ids: [T]; mask: [T] True on reply tokens."""
-
-    ids: npt.NDArray[np.int64]
-    mask: npt.NDArray[np.bool_]
-
-
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Conversation:
     """Messages with the roles system, user, assistant and tool, and text as content.
 
-    recorded: ids and mask that stand in for rendering; tools: JSON schemas for the template.
+    recorded: ids and mask that stand in for rendering; tools: JSON schemas for the template; text:
+    the whole conversation where the row holds it already rendered; context: number of leading
+    messages that are there to be read only, so that no reply among them is learned; group: what
+    decides the held-out split in place of the content.
     """
 
     messages: tuple[Message, ...]
@@ -72,13 +58,18 @@ class Conversation:
     source: str | None = None
     recorded: Recorded | None = None
     tools: tuple[Any, ...] | None = None
+    text: str | None = None
+    context: int = 0
+    group: str | None = None
 
     @property
     def is_plain(self) -> bool:
-        """Whether roles and texts are all there is: no tools, calls, names or recorded ids."""
+        """Whether roles and texts are all there is, and every reply is to be learned."""
         return (
             self.recorded is None
+            and self.text is None
             and self.tools is None
+            and not self.context
             and all(len(message) == 2 for message in self.messages)
         )
 
@@ -88,118 +79,118 @@ class Conversation:
         return [turn["content"] for turn in self.messages if turn["role"] == "assistant"]
 
 
-def conversation_of(row: Any, origin: Origin) -> Conversation:
-    """The conversation in a parsed JSON row; ``messages`` wins over ``conversations``.
+def conversations_of(
+    row: Any,
+    origin: Origin,
+    columns: Mapping[str, str] = _AS_MESSAGES,
+    source_column: str = "source",
+) -> Sequence[Conversation]:
+    """The conversations in a parsed row: one, or several where it holds a tree of messages.
+
+    The form is told from the columns, in this order: ``columns`` (from ``--map``), recorded ids,
+    ``messages``, ``conversations``, a message tree, ``prompt``, ``instruction``, ``text``.
 
     Raises:
         RowError: the row holds none, or a role or content that is not known.
     """
     if not isinstance(row, dict):
         raise RowError("no messages", "the row is not a JSON object")
-    turns = row.get("messages")
-    kind: Kind = "messages"
-    if turns is None:
-        turns, kind = row.get("conversations"), "sharegpt"
-    recorded = _recorded(row)
-    if recorded is not None:
-        turns, kind = turns or [], "recorded"
-    if not isinstance(turns, list):
-        raise RowError("no messages", "neither `messages` nor `conversations` holds a list")
-    messages = [_message(turn) for turn in turns]
-    system = row.get("system")
-    if kind == "sharegpt" and isinstance(system, str) and system:
-        messages = _with_system(messages, system)
-    source = row.get("source")
-    return Conversation(
-        messages=tuple(messages),
-        origin=origin,
-        kind=kind,
-        source=source if isinstance(source, str) else None,
-        recorded=recorded,
-        tools=_tools(row.get("tools")),
-    )
+    recorded = recorded_of(row) if "input_ids" in row and not columns else None
+    forms = forms_of(row, columns) if recorded is None else [_beside_ids(row)]
+    tools = tools_of(row["tools"]) if "tools" in row else None
+    source = row.get(source_column)
+    if source is not None and source.__class__ is not str:
+        source = str(source)
+    return [
+        Conversation(
+            messages=tuple(form.messages),
+            origin=origin,
+            kind=form.kind,
+            source=source,
+            recorded=recorded,
+            tools=tools,
+            text=form.text,
+            context=form.context,
+            group=form.group,
+        )
+        for form in forms
+    ]
+
+
+def conversation_of(row: Any, origin: Origin) -> Conversation:
+    """The (first) conversation in a parsed row, its form told from its columns.
+
+    Raises:
+        RowError: the row holds none, or a role or content that is not known.
+    """
+    return conversations_of(row, origin)[0]
 
 
 def is_heldout(conversation: Conversation) -> bool:
     """Whether a conversation belongs to the held-out 5 %: a hash of its content decides.
 
     Roles and texts are hashed (recorded ids where a row has no messages), so the answer depends
-    neither on the order of rows nor on the tokenizer.
+    neither on the order of rows nor on the tokenizer. The conversations of one tree stay together.
     """
-    content: Any = [(message["role"], message["content"]) for message in conversation.messages]
-    if not content and conversation.recorded is not None:
-        content = [conversation.recorded.ids.tolist(), conversation.recorded.mask.tolist()]
-    digest = hashlib.sha256(json.dumps(content, ensure_ascii=False).encode()).digest()
+    if conversation.group is not None:
+        digest = hashlib.sha256(conversation.group.encode()).digest()
+    else:
+        digest = _digest(conversation)
     return int.from_bytes(digest[:8], "big") % 100 < HELDOUT_PERCENT
 
 
-def _message(turn: Any) -> Message:
-    """One turn with its role in one of the four spellings and its content as text."""
-    if not isinstance(turn, dict):
-        raise RowError("no messages", "a turn is not a JSON object")
-    name = turn.get("role", turn.get("from"))
-    role = ROLES.get(name.lower()) if isinstance(name, str) else None
-    if role is None:
-        raise RowError("unknown role", f"role {name!r} is none of user, assistant, system, tool")
-    message = {"role": role, "content": _text(turn.get("content", turn.get("value")))}
-    if len(turn) > 2:
-        message.update((key, turn[key]) for key in _EXTRA_KEYS if turn.get(key) is not None)
-    return message
+def conversation_key(conversation: Conversation) -> int:
+    """A number below 2^63 that stands for the content: equal for equal conversations."""
+    return int.from_bytes(_digest(conversation)[8:16], "big") >> 1
 
 
-def _with_system(messages: list[Message], system: str) -> list[Message]:
-    """The messages behind the row's own `system` text, unless they begin with one."""
-    if messages and messages[0]["role"] == "system":
-        return messages
-    return [{"role": "system", "content": system}, *messages]
+def tools_of(tools: Any) -> tuple[Any, ...] | None:
+    """The row's tools: a list, or the JSON text of one.
 
-
-def _text(content: Any) -> str:
-    """The text of a content: a string, a list of parts (text parts joined) or null (empty)."""
-    if isinstance(content, str):
-        return content
-    if content is None:
-        return ""
-    if isinstance(content, list):
-        return "".join(_part(part) for part in content)
-    raise RowError("unreadable content", f"content is {type(content).__name__}, not text")
-
-
-def _part(part: Any) -> str:
-    if isinstance(part, str):
-        return part
-    if isinstance(part, dict):
-        text = part.get("text") if part.get("type", "text") == "text" else None
-        return text if isinstance(text, str) else ""
-    raise RowError("unreadable content", "a content part is neither text nor an object")
-
-
-def _recorded(row: dict[str, Any]) -> Recorded | None:
-    """Recorded ids and mask, where a row has both."""
-    ids, mask = row.get("input_ids"), row.get("loss_mask")
-    if ids is None or mask is None:
-        return None
-    try:
-        arrays = np.asarray(ids, dtype=np.int64), np.asarray(mask, dtype=np.int64)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise RowError("bad recorded ids", "input_ids or loss_mask holds no integers") from error
-    if arrays[0].ndim != 1 or arrays[0].shape != arrays[1].shape:
-        detail = f"input_ids has shape {arrays[0].shape}, loss_mask {arrays[1].shape}"
-        raise RowError("bad recorded ids", detail)
-    if arrays[0].size and arrays[0].min() < 0:
-        raise RowError("bad recorded ids", "input_ids holds a negative id")
-    return Recorded(arrays[0], arrays[1] != 0)
-
-
-def _tools(tools: Any) -> tuple[Any, ...] | None:
-    """The row's tools: a list, or the JSON text of one."""
+    Raises:
+        RowError: they are neither.
+    """
     if isinstance(tools, str) and tools.strip():
         try:
             tools = json.loads(tools)
-        except json.JSONDecodeError as error:
+        except (json.JSONDecodeError, RecursionError) as error:
             raise RowError("unreadable tools", f"`tools` is not JSON ({error})") from error
     if not tools:
         return None
+    if isinstance(tools, list):
+        tools = [_tool(tool) for tool in tools]
     if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
         raise RowError("unreadable tools", "`tools` is not a list of JSON objects")
     return tuple(tools)
+
+
+def _tool(tool: Any) -> Any:
+    """A tool, parsed where it is the JSON text of one."""
+    if not isinstance(tool, str):
+        return tool
+    try:
+        return json.loads(tool)
+    except (json.JSONDecodeError, RecursionError):
+        return tool
+
+
+def _beside_ids(row: dict[str, Any]) -> Form:
+    """The turns beside recorded ids, if there are any: they tell the held-out split."""
+    name = next((one for one in ("messages", "conversations") if row.get(one) is not None), None)
+    return Form("recorded", [] if name is None else messages_of(row[name], name))
+
+
+def _digest(conversation: Conversation) -> bytes:
+    """SHA-256 of the JSON of roles and texts; of the text or the recorded ids without turns."""
+    if conversation.messages:
+        turns = [
+            f'["{turn["role"]}", {encode_basestring(turn["content"])}]'
+            for turn in conversation.messages
+        ]
+        content = f"[{', '.join(turns)}]"
+    elif conversation.recorded is not None:
+        recorded = conversation.recorded
+        content = json.dumps([recorded.ids.tolist(), recorded.mask.tolist()])
+    else:
+        content = json.dumps(conversation.text or [], ensure_ascii=False)
+    return hashlib.sha256(content.encode()).digest()

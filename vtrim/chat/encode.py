@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,11 +15,21 @@ from vtrim.errors import InputError
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Encoded:
-    """ids: [T]; mask: [T] True on reply tokens; straddling: tokens that cross the start of one."""
+    """ids: [T]; mask: [T] True on reply tokens; crossing: [T] True where one crosses their start.
+
+    offsets: [T, 2] characters of each token; spans: [start, end) characters of the replies.
+    """
 
     ids: npt.NDArray[np.int64]
     mask: npt.NDArray[np.bool_]
-    straddling: int
+    crossing: npt.NDArray[np.bool_]
+    offsets: npt.NDArray[np.int64]
+    spans: tuple[Span, ...]
+
+    @property
+    def straddling(self) -> int:
+        """Number of tokens that cross the start of a reply."""
+        return int(np.count_nonzero(self.crossing))
 
 
 def fast_backend(tokenizer: Any) -> Any:
@@ -39,7 +49,7 @@ def fast_backend(tokenizer: Any) -> Any:
     return backend
 
 
-def encode(backend: Any, text: str, spans: Iterable[Span]) -> Encoded:
+def encode(backend: Any, text: str, spans: Sequence[Span]) -> Encoded:
     """Encodes the whole text; a reply token starts in [start, end) of a span.
 
     Where the ids of the text before a span are a prefix of all ids, this cuts at that prefix. A
@@ -49,18 +59,18 @@ def encode(backend: Any, text: str, spans: Iterable[Span]) -> Encoded:
     ids = np.asarray(encoding.ids, dtype=np.int64)
     offsets = np.asarray(encoding.offsets, dtype=np.int64).reshape(-1, 2)
     mask = np.zeros(ids.size, dtype=np.bool_)
-    straddling = 0
+    crosses = np.zeros(ids.size, dtype=np.bool_)
     places = np.arange(ids.size)
     for start, end in spans:
         inside = (offsets[:, 0] >= start) & (offsets[:, 0] < end)
         crossing = (offsets[:, 0] < start) & (offsets[:, 1] > start)
         if text[start - 1 : start] == " ":
             cut, is_prefix = _compare(backend, text[:start], ids)
-            crossing = (crossing & ~is_prefix) | ((places == cut) & inside & ~is_prefix)
+            crossing = (crossing | ((places == cut) & inside)) & (not is_prefix)
             inside &= places >= cut if is_prefix else places > cut
         mask |= inside
-        straddling += int(np.count_nonzero(crossing))
-    return Encoded(ids, mask, straddling)
+        crosses |= crossing
+    return Encoded(ids, mask, crosses, offsets, tuple(spans))
 
 
 def _compare(backend: Any, prompt: str, ids: npt.NDArray[np.int64]) -> tuple[int, bool]:

@@ -2,100 +2,189 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from itertools import chain
-from typing import Any
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from vtrim.chat.conversation import Conversation
 from vtrim.chat.encode import encode
+from vtrim.chat.encoders import Encoder, Ids, Ragged
 from vtrim.chat.frames import Frame
-from vtrim.chat.pretokens import PretokenCounter
+from vtrim.chat.words import Words
 
-Ids = npt.NDArray[np.int64]
-Weighted = tuple[Ids, Ids | None, bool]
+Weights = Ids | npt.NDArray[np.bool_]
+# (ids, how often each counts or True on reply tokens or None for all, held out, source)
+Counted = tuple[Ids, Weights | None, bool, str | None]
+Reply = tuple[Frame, str]
 
-_BATCH = 1000
-_MAX_PIECES = 200_000
+_MAX_CHARACTERS = 4_000_000
+_MAX_CHARACTERS_SPLIT = 24_000_000
+_MAX_WORDS = 200_000
+_MAX_GROUPS = 160
+_MAX_WAITING = 1 << 15
+
+
+class ReplySample(Protocol):
+    """Keeps the reply ids of some held-out conversations."""
+
+    def wants(self, key: int) -> bool:
+        """Whether the conversation of this key would be kept."""
+
+    def add(self, key: int, ids: Ids) -> None:
+        """Takes in a conversation's reply ids, in order."""
+
+
+@dataclass(slots=True, eq=False)
+class _Group:
+    """Replies of one source and split. firsts: by frame, the texts that begin a reply."""
+
+    firsts: defaultdict[Frame, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    words: Counter[str] = field(default_factory=Counter)
+    pending: list[str] = field(default_factory=list)
+
+    def settle(self) -> int:
+        """Counts the words that wait for it; number of distinct ones."""
+        self.words.update(self.pending)
+        self.pending.clear()
+        return len(self.words)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Sampled:
+    """A conversation whose ids are wanted in order."""
+
+    key: int
+    source: str | None
+    replies: list[Reply]
 
 
 class FastReplies:
     """Collects replies and gives their ids in batches; memory stays flat.
 
-    Replies go by distinct pre-token where ``pretokens`` can split them, else their segments are
-    encoded in batches. straddling: tokens that cross the start of a reply.
+    words: splits replies, so that each distinct word is encoded once; None: replies are encoded
+    whole. characters: of all replies so far. straddling: tokens that cross the start of a reply.
     """
 
-    def __init__(self, backend: Any, pretokens: PretokenCounter | None) -> None:
+    def __init__(self, backend: Any, encoder: Encoder, words: Words | None) -> None:
         self.straddling = 0
+        self.encoder = encoder
         self._backend = backend
-        self._pretokens = pretokens
-        self._pieces: dict[bool, Counter[str]] = {False: Counter(), True: Counter()}
-        self._frames: Counter[tuple[Frame, bool]] = Counter()
-        self._openings: dict[Frame, list[str] | None] = {}
-        self._batch: list[tuple[Frame, str, bool]] = []
+        self._words = words
+        self.characters = 0
+        self._drained = self._waiting = 0
+        self._crowded = False
+        self._groups: defaultdict[tuple[bool, str | None], _Group] = defaultdict(_Group)
+        self._sampled: list[_Sampled] = []
 
-    def add(self, conversation: Conversation, frames: Sequence[Frame], heldout: bool) -> None:
+    def fresh(self) -> FastReplies:
+        """The same way to count, with nothing taken in."""
+        return FastReplies(self._backend, self.encoder, self._words)
+
+    def add(self, replies: list[Reply], heldout: bool, source: str | None) -> None:
         """Takes in the replies of a conversation."""
-        for frame, reply in zip(frames, conversation.replies, strict=True):
-            text = frame.trim(reply)
-            if not self._add_pieces(frame, text, heldout):
-                self._batch.append((frame, text, heldout))
-
-    def drain(self, *, everything: bool = False) -> Iterator[Weighted]:
-        """(ids, weights or None, heldout) of what is due, or of all that is left."""
-        if everything or len(self._batch) >= _BATCH:
-            yield from self._encoded()
-        if everything or sum(map(len, self._pieces.values())) >= _MAX_PIECES:
-            yield from self._counted()
-
-    def _add_pieces(self, frame: Frame, text: str, heldout: bool) -> bool:
-        """Counts the reply's pre-tokens, if they begin where the reply does."""
-        if self._pretokens is None:
-            return False
-        if frame not in self._openings:
-            self._openings[frame] = self._pretokens.split(frame.open_text)
-        opening = self._openings[frame]
-        pieces = self._pretokens.split(frame.open_text + text)
-        if pieces is None or opening is None or pieces[: len(opening)] != opening:
-            return False
-        self._pieces[heldout].update(pieces)
-        self._frames[frame, heldout] += 1
-        return True
-
-    def _counted(self) -> Iterator[Weighted]:
-        """The pre-tokens of the replies, less what stands before them, and their fixed ids."""
-        if self._pretokens is None:
-            return
-        for (frame, heldout), number in self._frames.items():
-            for piece in self._openings[frame] or ():
-                self._pieces[heldout][piece] -= number
-            yield frame.fixed_ids, np.full(frame.fixed_ids.size, number, dtype=np.int64), heldout
-        self._frames.clear()
-        for heldout, pieces in self._pieces.items():
-            ids, weights = self._pretokens.ids(pieces)
-            yield ids, weights, heldout
-            pieces.clear()
-
-    def _encoded(self) -> Iterator[Weighted]:
-        segments = [frame.segment(text) for frame, text, _ in self._batch]
-        encodings = self._backend.encode_batch_fast(segments, add_special_tokens=False)
-        parts: dict[bool, list[Sequence[int]]] = {False: [], True: []}
-        for (frame, _, heldout), segment, encoding in zip(
-            self._batch, segments, encodings, strict=True
-        ):
-            ids = encoding.ids
-            cut = len(frame.lead_ids)
-            if ids[:cut] == frame.lead_ids:
-                parts[heldout].append(ids[cut:])
+        group = self._groups[heldout, source]
+        words = self._words
+        for frame, text in replies:
+            self.characters += len(text)
+            if words is None:
+                group.firsts[frame][text] += 1
                 continue
-            exact = encode(self._backend, segment, [(len(frame.lead), len(segment))])
-            self.straddling += exact.straddling
-            parts[heldout].append(exact.ids[exact.mask].tolist())
-        self._batch.clear()
-        for heldout, lists in parts.items():
-            total = sum(map(len, lists))
-            yield np.fromiter(chain.from_iterable(lists), np.int64, total), None, heldout
+            first, *others = words.split(text)
+            group.firsts[frame][first] += 1
+            group.pending += others
+            self._waiting += len(others)
+        if self._waiting > _MAX_WAITING:
+            self._waiting = 0
+            distinct = sum([one.settle() for one in self._groups.values()])
+            self._crowded = distinct > _MAX_WORDS
+
+    def add_sampled(self, replies: list[Reply], key: int, source: str | None) -> None:
+        """The same for a held-out conversation whose ids are wanted in order."""
+        self.characters += sum(len(text) for _, text in replies)
+        self._sampled.append(_Sampled(key, source, replies))
+
+    def drain(self, sample: ReplySample | None, *, everything: bool = False) -> Iterator[Counted]:
+        """What is due, or all that is left; ``sample`` gets the ids that were wanted in order."""
+        limit = _MAX_CHARACTERS if self._words is None else _MAX_CHARACTERS_SPLIT
+        crowded = self._crowded or len(self._groups) > _MAX_GROUPS
+        if not everything and not crowded and self.characters - self._drained < limit:
+            return
+        self._drained, self._crowded, self._waiting = self.characters, False, 0
+        yield from self._in_order(sample)
+        for (heldout, source), group in self._groups.items():
+            for frame, firsts in group.firsts.items():
+                for ids, weights in self._replies(frame, firsts):
+                    yield ids, weights, heldout, source
+        yield from self._by_word()
+        self._groups.clear()
+
+    def _by_word(self) -> Iterator[Counted]:
+        """The ids of all words, each encoded once for all groups."""
+        if self._words is None:
+            return
+        sizes = [group.settle() for group in self._groups.values()]
+        words = dict.fromkeys(word for group in self._groups.values() for word in group.words)
+        names, encoded = self._words.encode(words)
+        places = {word: place for place, word in enumerate(names)}
+        for ((heldout, source), group), size in zip(self._groups.items(), sizes, strict=True):
+            times = np.zeros(len(places), dtype=np.int64)
+            found = np.fromiter(map(places.__getitem__, group.words), np.int64, size)
+            times[found] = np.fromiter(group.words.values(), np.int64, size)
+            weights = np.repeat(times, encoded.sizes)
+            there = weights > 0
+            yield encoded.ids[there], weights[there], heldout, source
+
+    def _in_order(self, sample: ReplySample | None) -> Iterator[Counted]:
+        """The sampled conversations, one by one."""
+        if not self._sampled:
+            return
+        replies = [reply for row in self._sampled for reply in row.replies]
+        encoded = self.encoder.encode([frame.segment(text) for frame, text in replies])
+        lists = encoded.lists()
+        for row in self._sampled:
+            parts = [self._reply(frame, text, next(lists)) for frame, text in row.replies]
+            ids = np.concatenate(parts)
+            if sample is not None:
+                sample.add(row.key, ids)
+            yield ids, None, True, row.source
+        self._sampled.clear()
+
+    def _reply(self, frame: Frame, text: str, ids: Ids, times: int = 1) -> Ids:
+        """The reply's ids among those of its segment."""
+        cut = frame.lead_ids.size
+        if np.array_equal(ids[:cut], frame.lead_ids):
+            return ids[cut:]
+        segment = frame.segment(text)
+        exact = encode(self._backend, segment, [(len(frame.lead), len(segment))])
+        self.straddling += exact.straddling * times
+        return exact.ids[exact.mask]
+
+    def _replies(self, frame: Frame, texts: Mapping[str, int]) -> Iterator[tuple[Ids, Ids]]:
+        """Ids of reply texts in one frame, and how often each of the ids counts."""
+        names, times = list(texts), np.fromiter(texts.values(), np.int64, len(texts))
+        encoded = self.encoder.encode([frame.segment(text) for text in names])
+        led, keep = _after_lead(encoded, frame.lead_ids)
+        keep &= np.repeat(led, encoded.sizes)
+        yield encoded.ids[keep], np.repeat(times, encoded.sizes)[keep]
+        if led.all():
+            return
+        for text, number, ids, as_expected in zip(names, times, encoded.lists(), led, strict=True):
+            if not as_expected:
+                exact = self._reply(frame, text, ids, int(number))
+                yield exact, np.full(exact.size, number, dtype=np.int64)
+
+
+def _after_lead(
+    encoded: Ragged, lead: Ids
+) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    """([texts] whether a text's ids begin with those of the lead, [ids] which come after it)."""
+    starts = np.cumsum(encoded.sizes) - encoded.sizes
+    led = encoded.sizes >= lead.size
+    places = starts[led, None] + np.arange(lead.size)
+    keep = np.ones(encoded.ids.size, dtype=np.bool_)
+    keep[places] = False
+    led[led] = (encoded.ids[places] == lead).all(axis=1)
+    return led, keep

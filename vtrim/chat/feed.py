@@ -4,28 +4,46 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from importlib.util import find_spec
+from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from vtrim.chat.conversation import Conversation, is_heldout
+from vtrim.chat.conversation import Conversation, conversation_key, is_heldout
 from vtrim.chat.encode import fast_backend
-from vtrim.chat.fast import FastReplies
-from vtrim.chat.frames import Frame, Frames
-from vtrim.chat.pretokens import PretokenCounter
+from vtrim.chat.encoders import Ids, TokenizersEncoder
+from vtrim.chat.fast import Counted, FastReplies, Reply, ReplySample
+from vtrim.chat.frames import Frames
+from vtrim.chat.gigatoken import GigatokenEncoder, NotProved
 from vtrim.chat.render import Renderer
+from vtrim.chat.words import Words
 
-Ids = npt.NDArray[np.int64]
-# (ids, how often each counts or True on reply tokens or None for all, held out)
-Counted = tuple[Ids, Ids | npt.NDArray[np.bool_] | None, bool]
+__all__ = ["Counted", "EncoderChoice", "FastPathDiffers", "ReplyFeed", "ReplySample"]
+
+EncoderChoice = Literal["auto", "tokenizers", "gigatoken"]
 
 CHECK_FIRST = 64
 CHECK_EVERY = 500
 _CHECK_SIZE = 200_000  # characters; the full render of a huge row costs hundreds of bytes a token
+# Characters of replies after which loading gigatoken (0.5 to 1 s) pays.
+_GIGATOKEN_FROM = 4_000_000
+# Sources are told apart up to here: twice as many as are ever shown.
+_MAX_SOURCES = 64
 
 
 class FastPathDiffers(Exception):  # noqa: N818 - an outcome that the caller handles
-    """The fast path gave other counts than the full render: count again without it."""
+    """A fast path gave other counts than the full render: count again without it.
+
+    encoder: what had encoded; ``gigatoken``: count again with ``tokenizers``, then by full renders.
+    """
+
+    def __init__(self, where: str, encoder: str) -> None:
+        super().__init__(where)
+        self.encoder = encoder
+
+    def __reduce__(self) -> tuple[type[FastPathDiffers], tuple[str, str]]:
+        """How another process hears of it."""
+        return type(self), (str(self), self.encoder)
 
 
 class ReplyFeed:
@@ -33,24 +51,45 @@ class ReplyFeed:
 
     Most conversations need no rendering (see ``frames``). The first 64 of them and then one in 500
     are counted both ways. full: render and encode every conversation; so does a length limit,
-    which depends on the prompts.
+    which depends on the prompts. encoder: ``auto`` takes gigatoken for long data where it proves
+    itself. sample: gets the reply ids of the held-out conversations that it wants.
+
+    Raises:
+        NotProved: ``gigatoken`` was asked for, and it cannot be used for this tokenizer.
     """
 
-    def __init__(self, renderer: Renderer, *, full: bool = False) -> None:
+    def __init__(
+        self,
+        renderer: Renderer,
+        *,
+        full: bool = False,
+        encoder: EncoderChoice = "auto",
+        sample: ReplySample | None = None,
+    ) -> None:
         self.renderer = renderer
         self.rows_used = 0
         self.rows_heldout = 0
         self.rows_fast = 0
         self.rows_checked = 0
         self.kinds: Counter[str] = Counter()
+        self.encoder_note: str | None = None
         self._full = full or renderer.max_length is not None
+        self._sample = sample
+        self._sources: set[str | None] = set()
         self._backend = fast_backend(renderer.tokenizer)
-        self._pretokens = None if self._full else PretokenCounter.build(self._backend)
+        self._checker = Renderer(renderer.tokenizer, last_turn_only=renderer.last_turn_only)
+        self._check_until = CHECK_FIRST
         self._frames: Frames | None = None
-        self._fast = FastReplies(self._backend, self._pretokens)
+        self._auto = encoder == "auto" and find_spec("gigatoken") is not None
+        self._fast = self._start(encoder)
+
+    @property
+    def encoder(self) -> str:
+        """The library that encodes."""
+        return self._fast.encoder.name
 
     def feed(self, conversations: Iterable[Conversation]) -> Iterator[Counted]:
-        """(ids, weights, heldout) of every reply, in no particular order.
+        """(ids, weights, heldout, source) of every reply, in no particular order.
 
         Raises:
             FastPathDiffers: a conversation counted both ways gave different counts, so what was
@@ -58,53 +97,106 @@ class ReplyFeed:
         """
         for conversation in conversations:
             self.kinds[conversation.kind] += 1
-            frames = self._frames_of(conversation)
-            if frames is None:
+            replies = self._replies_of(conversation)
+            if replies is None:
                 yield from self._rendered(conversation)
                 continue
-            due = self.rows_fast < CHECK_FIRST or self.rows_fast % CHECK_EVERY == 0
-            if due and sum(map(len, conversation.replies)) < _CHECK_SIZE:
-                self._check(conversation, frames)
+            if self.rows_fast < self._check_until or self.rows_fast % CHECK_EVERY == 0:
+                self._check(conversation, replies)
             heldout = is_heldout(conversation)
-            self._fast.add(conversation, frames, heldout)
             self.rows_used += 1
             self.rows_fast += 1
             self.rows_heldout += heldout
-            yield from self._fast.drain()
-        yield from self._fast.drain(everything=True)
+            source = self._source_of(conversation)
+            if heldout and self._wants(conversation):
+                self._fast.add_sampled(replies, conversation_key(conversation), source)
+            else:
+                self._fast.add(replies, heldout, source)
+            yield from self._fast.drain(self._sample)
+            if self._auto and self._fast.characters > _GIGATOKEN_FROM:
+                yield from self._upgrade()
+        yield from self._drained()
+
+    def _start(self, encoder: EncoderChoice) -> FastReplies:
+        """The way to count that was asked for."""
+        if self._full:
+            return FastReplies(self._backend, TokenizersEncoder(self._backend), None)
+        if encoder == "gigatoken":
+            return FastReplies(self._backend, GigatokenEncoder(self._backend), None)
+        words = Words.build(self._backend)
+        return FastReplies(self._backend, TokenizersEncoder(self._backend), words)
+
+    def _upgrade(self) -> Iterator[Counted]:
+        """Goes on with gigatoken, if it can; what it counts is checked from the start again."""
+        self._auto = False
+        try:
+            encoder = GigatokenEncoder(self._backend)
+        except NotProved as error:
+            self.encoder_note = str(error)
+            return
+        yield from self._drained()
+        self._fast = FastReplies(self._backend, encoder, None)
+        self._check_until = self.rows_fast + CHECK_FIRST
+
+    def _drained(self) -> Iterator[Counted]:
+        yield from self._fast.drain(self._sample, everything=True)
         self.renderer.straddling += self._fast.straddling
+        self._fast.straddling = 0
 
     def _rendered(self, conversation: Conversation) -> Iterator[Counted]:
         samples = self.renderer.samples(conversation)
-        if samples:
-            self.rows_used += 1
-            self.rows_heldout += samples[0].heldout
+        if not samples:
+            return
+        heldout = samples[0].heldout
+        self.rows_used += 1
+        self.rows_heldout += heldout
+        if self._sample is not None and heldout and self._wants(conversation):
+            ids = np.concatenate([sample.ids[sample.mask] for sample in samples])
+            self._sample.add(conversation_key(conversation), ids)
+        source = self._source_of(conversation)
         for sample in samples:
-            yield sample.ids, sample.mask, sample.heldout
+            yield sample.ids, sample.mask, heldout, source
 
-    def _frames_of(self, conversation: Conversation) -> list[Frame] | None:
-        """The conversation's frames; None without a reply or with an empty one."""
-        if self._full or conversation.recorded is not None:
+    def _replies_of(self, conversation: Conversation) -> list[Reply] | None:
+        """The conversation's replies in their frames; None without one or with an empty one."""
+        if self._full or conversation.recorded is not None or conversation.text is not None:
             return None
         if self._frames is None:
-            self._frames = Frames(self.renderer.template, self._backend)
+            self._frames = Frames(
+                self.renderer.template, self._backend, last_only=self.renderer.last_turn_only
+            )
         frames = self._frames.of(conversation)
         if not frames:
             return None
-        replies = zip(frames, conversation.replies, strict=True)
-        return frames if all(frame.trim(reply) for frame, reply in replies) else None
+        found = []
+        for frame, reply in zip(frames, conversation.replies[-len(frames) :], strict=True):
+            text = frame.trim(reply)
+            if not text:
+                return None
+            found.append((frame, text))
+        return found
 
-    def _check(self, conversation: Conversation, frames: list[Frame]) -> None:
-        """Counts one conversation both ways."""
-        slow: Counter[int] = Counter()
-        for sample in Renderer(self.renderer.tokenizer).samples(conversation):
-            slow.update(sample.ids[sample.mask].tolist())
-        fast: Counter[int] = Counter()
-        alone = FastReplies(self._backend, self._pretokens)
-        alone.add(conversation, frames, heldout=False)
-        for ids, weights, _ in alone.drain(everything=True):
-            repeated = ids if weights is None else np.repeat(ids, weights)
-            fast.update(repeated.tolist())
+    def _source_of(self, conversation: Conversation) -> str | None:
+        """The row's source; none once there are too many to tell apart."""
+        self._sources.add(conversation.source)
+        return conversation.source if len(self._sources) <= _MAX_SOURCES else None
+
+    def _wants(self, conversation: Conversation) -> bool:
+        return self._sample is not None and self._sample.wants(conversation_key(conversation))
+
+    def _check(self, conversation: Conversation, replies: list[Reply]) -> None:
+        """Counts one conversation both ways, unless it is huge."""
+        if sum(len(text) for _, text in replies) >= _CHECK_SIZE:
+            return
+        slow: list[Ids] = [
+            sample.ids[sample.mask] for sample in self._checker.samples(conversation)
+        ]
+        alone = self._fast.fresh()
+        alone.add(replies, heldout=False, source=None)
+        fast = [
+            ids if weights is None else np.repeat(ids, weights)
+            for ids, weights, _, _ in alone.drain(None, everything=True)
+        ]
         self.rows_checked += 1
-        if slow != fast:
-            raise FastPathDiffers(str(conversation.origin))
+        if not np.array_equal(np.sort(np.concatenate(slow)), np.sort(np.concatenate(fast))):
+            raise FastPathDiffers(str(conversation.origin), self.encoder)

@@ -17,7 +17,6 @@ import numpy.typing as npt
 from jinja2 import Environment, TemplateSyntaxError, nodes
 
 from vtrim.chat.conversation import Conversation, Message, Origin
-from vtrim.chat.encode import encode
 from vtrim.chat.template import ChatTemplate, TemplateRefusal
 
 _MARK_TAGS = re.compile(r"\{%-?\s*(?:end)?generation\s*-?%\}")
@@ -40,18 +39,15 @@ _NOWHERE = Origin("probe", 0)
 class Frame:
     """lead + before + trim(reply) + after, where lead starts and after begins with a special token.
 
-    lead: prompt text. before, after: text of the reply that is the same in every reply.
-    open_text: end of lead + before that tokens of the reply could merge with.
-    fixed_ids: the reply's ids for ``before`` and ``after``. lead_ids: ids of ``lead``.
+    lead: prompt text; lead_ids: its ids. before, after: text of the reply that is the same in
+    every reply.
     """
 
     lead: str
     before: str
     after: str
     trim: Callable[[str], str]
-    open_text: str
-    fixed_ids: npt.NDArray[np.int64]
-    lead_ids: list[int]
+    lead_ids: npt.NDArray[np.int64]
 
     def segment(self, reply: str) -> str:
         """The text to encode for a trimmed reply."""
@@ -59,13 +55,18 @@ class Frame:
 
 
 class Frames:
-    """The frames of a template, one a reply for each order of roles; None where it has none."""
+    """The frames of a template, one a reply for each order of roles; None where it has none.
 
-    def __init__(self, template: ChatTemplate, backend: Any) -> None:
+    last_only: the frame of the last reply alone.
+    """
+
+    def __init__(self, template: ChatTemplate, backend: Any, *, last_only: bool = False) -> None:
         self._template = template
         self._backend = backend
+        self._last_only = last_only
         self._added = set(backend.get_added_tokens_decoder())
         self._known: dict[tuple[str, ...], list[Frame] | None] = {}
+        self._made: dict[tuple[str, str, str, int], Frame] = {}
         self._tested = texts_looked_for(template.source)
 
     def of(self, conversation: Conversation) -> list[Frame] | None:
@@ -74,12 +75,14 @@ class Frames:
         That is: tools or recorded ids, texts that the template looks into, orders of roles that it
         refuses or writes in an irregular way.
         """
-        if not conversation.is_plain or self._tested is None:
+        if self._tested is None or not conversation.is_plain:
             return None
+        messages = conversation.messages
         for text in self._tested:
-            if any(text in message["content"] for message in conversation.messages):
-                return None
-        shape = tuple(message["role"] for message in conversation.messages)
+            for message in messages:
+                if text in message["content"]:
+                    return None
+        shape = tuple([message["role"] for message in messages])
         if shape not in self._known:
             if len(self._known) >= _MAX_SHAPES:
                 return None
@@ -88,6 +91,8 @@ class Frames:
 
     def _learn(self, shape: tuple[str, ...]) -> list[Frame] | None:
         turns = [index for index, role in enumerate(shape) if role == "assistant"]
+        if self._last_only:
+            turns = turns[-1:]
         cores = [f"Probe{index}Q" for index in range(len(shape))]
         views = []
         for left, right in _EDGES:
@@ -116,7 +121,7 @@ class Frames:
         """(text, start, end) of each reply, if the template gives exactly one span a reply."""
         conversation = Conversation(messages=messages, origin=_NOWHERE, kind="messages")
         try:
-            samples = self._template.samples(conversation)
+            samples = self._template.samples(conversation, last_only=self._last_only)
         except TemplateRefusal:
             return None
         places = [(sample.text, *span) for sample in samples for span in sample.spans]
@@ -142,17 +147,14 @@ class Frames:
         ]
         if not trims:
             return None
-        prefix = encode(self._backend, lead + before, [(len(lead), len(lead + before))])
-        closing = self._backend.encode(after, add_special_tokens=False).ids
-        return Frame(
-            lead=lead,
-            before=before,
-            after=after,
-            trim=trims[0],
-            open_text=self._after_last_special(lead + before),
-            fixed_ids=np.concatenate([prefix.ids[prefix.mask], np.asarray(closing, np.int64)]),
-            lead_ids=self._backend.encode(lead, add_special_tokens=False).ids,
-        )
+        key = (lead, before, after, _TRIMS.index(trims[0]))
+        if key not in self._made:
+            ids = self._backend.encode(lead, add_special_tokens=False).ids
+            lead_ids = np.asarray(ids, dtype=np.int64)
+            self._made[key] = Frame(
+                lead=lead, before=before, after=after, trim=trims[0], lead_ids=lead_ids
+            )
+        return self._made[key]
 
     def _specials(self, text: str) -> list[tuple[int, int]]:
         """Spans of the added tokens in a text."""
@@ -164,9 +166,6 @@ class Frames:
         """The text from the last added token before ``start``; empty if there is none."""
         inside = [span for span in self._specials(text) if span[1] <= start]
         return text[inside[-1][0] : start] if inside else ""
-
-    def _after_last_special(self, text: str) -> str:
-        return text[self._specials(text)[-1][1] :]
 
     def _starts_special(self, text: str) -> bool:
         found = self._specials(text)

@@ -1,7 +1,8 @@
 """Conversations to token ids and reply masks, by one rule for every command.
 
-The mask's order of preference: recorded ids; the template's ``{% generation %}`` marks; the render
-boundary (see ``template``).
+The mask's order of preference: recorded ids; for a text that is already rendered, the headers and
+end of turn that the template writes (see ``rendered_text``); the template's ``{% generation %}``
+marks; the render boundary (see ``template``).
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ from vtrim.chat.conversation import (
     RowError,
     is_heldout,
 )
-from vtrim.chat.encode import encode, fast_backend
+from vtrim.chat.encode import Encoded, encode, fast_backend
+from vtrim.chat.rendered_text import RenderedText
 from vtrim.chat.skips import SkipLog
-from vtrim.chat.template import ChatTemplate, TemplateRefusal
+from vtrim.chat.template import ChatTemplate, Rendered, Rule, TemplateRefusal
+from vtrim.chat.templating import reasoning_of
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -38,28 +41,56 @@ class Sample:
     origin: Origin
 
 
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Masked:
+    """A whole sequence, before any length limit, and what made its mask.
+
+    ids: [T]; mask: [T] True on reply tokens; text and encoded: None for recorded ids.
+    """
+
+    ids: npt.NDArray[np.int64]
+    mask: npt.NDArray[np.bool_]
+    rule: Rule
+    text: str | None = None
+    encoded: Encoded | None = None
+
+
 class Renderer:
     """Renders and encodes conversations for one tokenizer.
 
-    max_length: tokens kept of a sequence, cut on the right as training does. Rows that leave
-    nothing to learn are noted in ``skipped``; ``straddling`` counts tokens that cross the start of
-    a reply, ``cut_replies`` replies of which the limit left nothing in a row that is still used.
+    max_length: tokens kept of a sequence, cut on the right as training does; last_turn_only: of
+    each conversation only the last reply is learned. Rows that leave nothing to learn are noted in
+    ``skipped``; ``straddling`` counts tokens that cross the start of a reply, ``cut_replies``
+    samples of which the limit left nothing in a row that is still used, ``reasoning_dropped`` rows
+    with reasoning that the template does not write.
     """
 
     def __init__(
-        self, tokenizer: Any, *, max_length: int | None = None, skipped: SkipLog | None = None
+        self,
+        tokenizer: Any,
+        *,
+        max_length: int | None = None,
+        skipped: SkipLog | None = None,
+        last_turn_only: bool = False,
     ) -> None:
         self.tokenizer = tokenizer
         self.max_length = max_length
+        self.last_turn_only = last_turn_only
         self.skipped = SkipLog() if skipped is None else skipped
         self.straddling = 0
         self.cut_replies = 0
+        self.reasoning_dropped = 0
         self._backend = fast_backend(tokenizer)
 
     @cached_property
     def template(self) -> ChatTemplate:
         """The tokenizer's chat template; recorded rows need none."""
         return ChatTemplate(self.tokenizer)
+
+    @cached_property
+    def rendered_text(self) -> RenderedText:
+        """What finds the replies of rows that are already rendered."""
+        return RenderedText(self.template)
 
     def samples(self, conversation: Conversation) -> list[Sample]:
         """The samples of a conversation: none (noted in ``skipped``), one, or one a reply.
@@ -68,34 +99,52 @@ class Renderer:
         ``<think>`` blocks: then each reply is learned after the prompt it will be served with.
         """
         try:
-            sequences = self._sequences(conversation)
+            sequences = self.masked(conversation)
         except TemplateRefusal as error:
             self.skipped.add("template refusal", conversation.origin, str(error))
             return []
         except RowError as error:
             self.skipped.add(error.reason, conversation.origin, error.detail)
             return []
-        if not any(mask.any() for _, mask in sequences):
+        if not any(found.mask.any() for found in sequences):
             self.skipped.add("no reply", conversation.origin, "no assistant turn")
             return []
-        kept = [(ids[: self.max_length], mask[: self.max_length]) for ids, mask in sequences]
-        used = [(ids, mask) for ids, mask in kept if mask.any()]
+        limit = self.max_length
+        used = [found for found in sequences if found.mask[:limit].any()]
         if not used:
-            detail = f"no reply token within --max-length {self.max_length}"
+            detail = f"no reply token within --max-length {limit}"
             self.skipped.add("reply beyond max length", conversation.origin, detail)
             return []
-        self.cut_replies += len(kept) - len(used)
+        self.cut_replies += len(sequences) - len(used)
+        self.straddling += sum(found.encoded.straddling for found in sequences if found.encoded)
+        self.reasoning_dropped += self._drops_reasoning(conversation)
         heldout = is_heldout(conversation)
         return [
             Sample(
-                ids=ids,
-                mask=mask,
+                ids=found.ids[:limit],
+                mask=found.mask[:limit],
                 heldout=heldout,
                 source=conversation.source,
                 origin=conversation.origin,
             )
-            for ids, mask in used
+            for found in used
         ]
+
+    def masked(self, conversation: Conversation) -> list[Masked]:
+        """The whole sequences of a conversation; nothing is noted.
+
+        Raises:
+            TemplateRefusal: the template does not take this conversation.
+            RowError: recorded ids of another tokenizer, or a text without a reply's header.
+        """
+        if conversation.recorded is not None:
+            self._check_recorded(conversation.recorded)
+            return [self._recorded(conversation.recorded)]
+        if conversation.text is not None:
+            found = self.rendered_text.sample(conversation.text, last_only=self.last_turn_only)
+            return [self._encoded(found)]
+        rendered = self.template.samples(conversation, last_only=self.last_turn_only)
+        return [self._encoded(sample) for sample in rendered]
 
     def prompt_ids(
         self, messages: Iterable[Message], tools: Iterable[Any] | None = None
@@ -116,18 +165,41 @@ class Renderer:
         ids: list[int] = self._backend.encode(text, add_special_tokens=True).ids
         return ids
 
-    def _sequences(
-        self, conversation: Conversation
-    ) -> list[tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]]:
-        if conversation.recorded is not None:
-            self._check_recorded(conversation.recorded)
-            return [(conversation.recorded.ids, conversation.recorded.mask)]
-        sequences = []
-        for rendered in self.template.samples(conversation):
-            encoded = encode(self._backend, rendered.text, rendered.spans)
-            self.straddling += encoded.straddling
-            sequences.append((encoded.ids, encoded.mask))
-        return sequences
+    def text_prompt_ids(self, text: str) -> list[int]:
+        """Ids of what stands before the last reply of a rendered text.
+
+        Raises:
+            RowError: there is no header of a reply in it.
+        """
+        found = self.rendered_text.sample(text, last_only=True)
+        prompt = found.text[: found.spans[0][0]]
+        ids: list[int] = self._backend.encode(prompt, add_special_tokens=False).ids
+        return ids
+
+    def _encoded(self, rendered: Rendered) -> Masked:
+        encoded = encode(self._backend, rendered.text, rendered.spans)
+        return Masked(
+            ids=encoded.ids,
+            mask=encoded.mask,
+            rule=rendered.rule,
+            text=rendered.text,
+            encoded=encoded,
+        )
+
+    def _recorded(self, recorded: Recorded) -> Masked:
+        """The recorded ids, up to their last run of reply tokens where only that is learned."""
+        ids, mask = recorded.ids, recorded.mask
+        if self.last_turn_only and mask.any():
+            end = int(np.flatnonzero(mask)[-1]) + 1
+            gaps = np.flatnonzero(~mask[:end])
+            start = int(gaps[-1]) + 1 if gaps.size else 0
+            ids, mask = ids[:end], np.arange(end) >= start
+        return Masked(ids=ids, mask=mask, rule="recorded")
+
+    def _drops_reasoning(self, conversation: Conversation) -> bool:
+        """Whether the conversation has reasoning that the template leaves out."""
+        given = any(len(turn) > 2 and reasoning_of(turn) for turn in conversation.messages)
+        return given and conversation.recorded is None and not self.template.writes_reasoning
 
     def _check_recorded(self, recorded: Recorded) -> None:
         """Refuses ids of another tokenizer as far as their size shows it."""

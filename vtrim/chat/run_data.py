@@ -5,35 +5,42 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from vtrim.artifacts import Run, check_match, fingerprint_file
+from vtrim.artifacts import Run, check_match
 from vtrim.chat.conversation import Conversation
-from vtrim.chat.read import read_conversations
+from vtrim.chat.read import ReadOptions, read_conversations
 from vtrim.chat.skips import SkipLog
+from vtrim.chat.sources import Source
 from vtrim.errors import InputError
 
 
 def run_conversations(run: Run, skipped: SkipLog) -> Iterator[Conversation]:
-    """The run's conversations, after proving that its files are the ones coverage counted.
+    """The run's conversations, after proving that its data are what coverage counted.
 
     Raises:
         InputError: a file is gone. MismatchError: its content has changed.
     """
     run.step("coverage")
     data = run.read()["data"]
-    for file in data["files"]:
-        path = Path(file["path"])
-        if not path.exists():
+    if not data["files"]:
+        raise InputError(
+            f"{run.manifest} names no data files (its counts were merged from artefacts that do "
+            "not tell theirs). Run `vtrim coverage` on the data in this run folder."
+        )
+    sources = []
+    for described in data["files"]:
+        path = described["path"]
+        if described.get("format") != "hub" and not Path(path).exists():
             raise InputError(
                 f"{path}: no such file, but the run was counted on it ({run.manifest})."
             )
+        source = Source.from_description(described)
         check_match(
             f"{path}: content",
-            fingerprint_file(path),
-            file["fingerprint"],
+            source.fingerprint(),
+            described["fingerprint"],
             str(run.manifest),
             "Run `vtrim coverage` again on the changed data.",
         )
-    paths = [file["path"] for file in data["files"]]
-    yield from read_conversations(
-        paths, skip_bad_rows=bool(data.get("skip_bad_rows")), skipped=skipped
-    )
+        sources.append(source)
+    options = ReadOptions.from_dict(data.get("read", data))
+    yield from read_conversations(sources, options=options, skipped=skipped)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 from vtrim.chat.conversation import Origin
 
 FIRST_PLACES = 3
+_NUMBER = re.compile(r"(\d+)")
 
 
 class SkipLog:
@@ -26,6 +29,15 @@ class SkipLog:
         """Number of skipped rows."""
         return sum(self.counts.values())
 
+    def merge(self, other: SkipLog) -> SkipLog:
+        """The log of both, e.g. of two shards of a file; places in the order of files and rows."""
+        both = SkipLog()
+        for reason in sorted({*self.counts, *other.counts}):
+            both.counts[reason] = self.counts.get(reason, 0) + other.counts.get(reason, 0)
+            places = [*self.first.get(reason, ()), *other.first.get(reason, ())]
+            both.first[reason] = sorted(places, key=_in_order)[:FIRST_PLACES]
+        return both
+
     def lines(self) -> list[str]:
         """One line a reason: how many rows, and where the first of them are."""
         return [
@@ -33,3 +45,8 @@ class SkipLog:
             f"{'; ...' if count > len(self.first[reason]) else ''})"
             for reason, count in sorted(self.counts.items())
         ]
+
+
+def _in_order(place: str) -> list[str]:
+    """A key that sorts numbers in names and lines by their value."""
+    return [part.zfill(20) if part.isdecimal() else part for part in _NUMBER.split(place)]

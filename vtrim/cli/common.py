@@ -58,7 +58,7 @@ TemplateOption = Annotated[
 
 notes = Console(stderr=True, highlight=False)
 results = Console(highlight=False)
-_settings = {"quiet": False, "verbose": False, "own_process": False, "diverted": False}
+_settings = dict.fromkeys(("quiet", "verbose", "own_process", "diverted", "every_rank"), False)
 
 
 def own_process() -> None:
@@ -66,9 +66,19 @@ def own_process() -> None:
     _settings["own_process"] = True
 
 
+def speak_for_itself() -> None:
+    """Tells that each process of a group does its own work, and so has its own errors."""
+    _settings["every_rank"] = True
+
+
+def speaks() -> bool:
+    """Whether this process shows errors: of a group that works as one, the first does."""
+    return _settings["every_rank"] or os.environ.get("RANK", "0") == "0"
+
+
 def set_verbosity(*, quiet: bool, verbose: bool) -> None:
     """Remembers -q and -v for this process."""
-    _settings.update(quiet=quiet, verbose=verbose)
+    _settings.update(quiet=quiet, verbose=verbose, every_rank=False)
 
 
 def note(message: str) -> None:
@@ -143,6 +153,21 @@ def pick_dtype(dtype: str) -> Any:
     if dtype not in known:
         raise OptionError(f"--dtype {dtype}: unknown. Known: auto, bf16, fp32, fp16.")
     return known[dtype]
+
+
+def parse_aux_layers(typed: str | None) -> tuple[int, int, int] | None:
+    """The three hidden_states indices of ``--aux-layers``.
+
+    Raises:
+        OptionError: it is not three numbers.
+    """
+    if typed is None:
+        return None
+    try:
+        low, mid, high = (int(part) for part in typed.split(","))
+    except ValueError as error:
+        raise OptionError(f"--aux-layers {typed}: give three numbers, e.g. 2,15,27.") from error
+    return low, mid, high
 
 
 def read_template(path: Path) -> str:

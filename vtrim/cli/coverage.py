@@ -3,52 +3,48 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from vtrim.artifacts import Run, write_json, write_text
+from vtrim.artifacts import Run
 from vtrim.cli import common
-from vtrim.cli.coverage_steps import (
-    Counted,
-    Model,
-    check_keep,
-    count_replies,
-    describe,
-    load_model,
-)
-from vtrim.cli.coverage_table import round_sizes, show
+from vtrim.cli import coverage_request as options
+from vtrim.cli.coverage_merge import check_any_reply, merge_named
+from vtrim.cli.coverage_request import Request, make_request
+from vtrim.cli.coverage_shards import merge_when_complete, shard_path
+from vtrim.cli.coverage_steps import Model, check_keep, count_replies, load_model, record_for
+from vtrim.cli.coverage_table import result_of, show
 from vtrim.errors import OptionError
 
 if TYPE_CHECKING:
-    from vtrim.trimming.coverage import CoverageCurve
+    from vtrim.cli.coverage_record import Record
+    from vtrim.trimming.coverage import Coverage
 
-SHARES = ("0.90", "0.95", "0.99")
+_PREVIEWED = 10
 
 
 def coverage(
-    data: Annotated[
-        list[Path], typer.Argument(metavar="DATA...", help="Chat files: JSONL or JSON, also gzip.")
-    ],
+    data: options.Data,
     target: common.TargetOption = None,
-    tokenizer: Annotated[
-        str | None,
-        typer.Option(help="Count with this tokenizer alone; `search` then wants --target."),
-    ] = None,
+    tokenizer: options.Tokenizer = None,
     run: common.RunOption = None,
-    max_length: Annotated[
-        int | None, typer.Option(min=1, help="Cut longer sequences, as training will (tokens).")
-    ] = None,
-    keep: Annotated[
-        list[int] | None, typer.Option(help="Token id to seat first in the table; repeatable.")
-    ] = None,
-    template: Annotated[
-        Path | None, typer.Option(help="Jinja chat template in place of the tokenizer's own.")
-    ] = None,
-    skip_bad_rows: Annotated[
-        bool, typer.Option("--skip-bad-rows", help="Count unreadable lines instead of stopping.")
-    ] = False,
+    keep: options.Keep = None,
+    split: options.Split = None,
+    columns: options.Columns = None,
+    source_column: options.SourceColumn = "source",
+    max_length: options.MaxLength = None,
+    last_turn_only: options.LastTurnOnly = False,
+    template: options.Template = None,
+    skip_bad_rows: options.SkipBadRows = False,
+    generated: options.Generated = None,
+    preview: options.Preview = None,
+    preview_html: options.PreviewHtml = None,
+    processes: options.Processes = None,
+    shard: options.ShardText = None,
+    merge: options.Merge = False,
+    engine: options.Engine = "local",
+    encoder: options.Encoder = "auto",
     revision: common.RevisionOption = None,
     trust_remote_code: common.TrustOption = False,
     offline: common.OfflineOption = False,
@@ -56,86 +52,126 @@ def coverage(
 ) -> None:
     """Count the tokens of the replies: what a draft vocabulary has to hold.
 
-    Rows hold `messages` or ShareGPT `conversations`; only assistant replies and the token that
-    ends them are counted. Writes coverage.npz into the run folder.
+    Rows hold `messages`, ShareGPT `conversations`, Alpaca columns, `prompt` and `completion`,
+    rendered `text` or recorded `input_ids`. Only assistant replies and the token that ends them
+    are counted. Writes coverage.npz into the run folder.
 
     Example: vtrim coverage chat.jsonl --target meta-llama/Llama-3.1-8B-Instruct
+
+    What is counted, shown: vtrim coverage chat.jsonl --preview 3
+
+    On two machines that share a run folder: vtrim coverage 'data/*.jsonl.gz' --shard 1/2, and
+    --shard 2/2; without one: vtrim coverage --merge coverage.1-of-2.npz coverage.2-of-2.npz
     """
-    if target is not None and tokenizer is not None:
-        raise OptionError("--target and --tokenizer: give one; a target has its own tokenizer.")
+    previews = preview is not None or preview_html is not None
+    _check_together(
+        json_output=json_output and previews,
+        merge=merge,
+        others={
+            "--target": target, "--tokenizer": tokenizer, "--shard": shard,
+            "--generated": generated, "--preview": preview, "--preview-html": preview_html,
+        },
+    )  # fmt: skip
     folder = common.open_run(run)
+    if merge:
+        found, record = merge_named(data, folder.coverage)
+        check_any_reply(found, ", ".join(data))
+        record.save(folder, found)
+        _print(folder.coverage, found, record, keep or [], json_output)
+        return
+    request = make_request(
+        data,
+        generated or [],
+        split=split,
+        columns=columns or [],
+        source_column=source_column,
+        skip_bad_rows=skip_bad_rows,
+        max_length=max_length,
+        last_turn_only=last_turn_only,
+        encoder=encoder,
+        processes=processes,
+        shard="1/1" if previews else shard,
+        engine=engine,
+    )
     started = time.monotonic()
-    files = describe(data)
     model = load_model(folder, target, tokenizer, template, revision, trust_remote_code, offline)
     check_keep(model, keep or [])
-    counted = count_replies(model, files, max_length=max_length, skip_bad_rows=skip_bad_rows)
-    curve = counted.coverage.curve(keep or [])
-    _save(folder, model, counted, max_length, skip_bad_rows, time.monotonic() - started)
-    result = _result(folder, counted, curve)
+    if previews:
+        _show_preview(model, request, preview or _PREVIEWED, preview_html)
+        return
+    _count(folder, model, request, keep or [], json_output, started)
+
+
+def _check_together(*, json_output: bool, merge: bool, others: dict[str, Any]) -> None:
+    """Refuses options that contradict each other.
+
+    Raises:
+        OptionError: they do.
+    """
+    if others["--target"] is not None and others["--tokenizer"] is not None:
+        raise OptionError("--target and --tokenizer: give one; a target has its own tokenizer.")
+    if json_output:
+        raise OptionError("--json and --preview: a preview is no JSON; leave one out.")
+    for name, value in others.items() if merge else ():
+        if value is not None:
+            raise OptionError(f"--merge adds up finished counts; {name} does not go with it.")
+
+
+def _count(
+    run: Run, model: Model, request: Request, keep: list[int], json_output: bool, started: float
+) -> None:
+    """Counts, saves, and prints what was counted; of a shard, all of it once it is complete."""
+    shard = request.reading.options.shard
+    if shard is not None:
+        common.speak_for_itself()
+    artifact = run.coverage if shard is None else shard_path(run, shard)
+    counted = count_replies(model, request)
+    found, seconds = counted.coverage, time.monotonic() - started
+    record = record_for(model, request, counted, artifact, seconds, keep)
+    if shard is None:
+        record.save(run, found)
+        _print(artifact, found, record, keep, json_output)
+        return
+    record.save_beside(artifact, found)
+    whole = merge_when_complete(run, shard, found, record)
+    if whole is not None:
+        artifact, (found, record) = run.coverage, whole
+        record.save(run, found)
+    _print(artifact, found, record, keep, json_output, shard=str(shard), merged=whole is not None)
+
+
+def _print(
+    artifact: Path,
+    found: Coverage,
+    record: Record,
+    keep: Sequence[int],
+    json_output: bool,
+    **more: Any,
+) -> None:
+    """The table, or the object of --json."""
+    result = {**result_of(found, found.curve(keep), record), **more, "artifact": str(artifact)}
     if json_output:
         common.emit_json(result)
     else:
-        show(result, model.tokenizer)
+        show(result, record.texts)
 
 
-def _save(
-    run: Run,
-    model: Model,
-    counted: Counted,
-    max_length: int | None,
-    skip_bad_rows: bool,
-    seconds: float,
-) -> None:
-    """Writes the artefact first, then what it was made from."""
-    from vtrim.chat.conversation import HELDOUT_PERCENT
+def _show_preview(model: Model, request: Request, limit: int, html: Path | None) -> None:
+    """The first conversations with the counted tokens marked; writes no artefact."""
+    from vtrim.chat.read import read_conversations
+    from vtrim.chat.render import Renderer
+    from vtrim.chat.skips import SkipLog
+    from vtrim.cli.coverage_preview import show_preview
 
-    counted.coverage.save(run.coverage)
-    if model.config is not None:
-        write_json(run.target_config, model.config)
-    template = run.target_config.with_name("chat_template.jinja")
-    if model.template is not None:
-        write_text(template, model.template)
-    else:
-        template.unlink(missing_ok=True)
-    data = {
-        "files": counted.files,
-        "max_length": max_length,
-        "rows_used": counted.coverage.rows_used,
-        "skip_bad_rows": skip_bad_rows,
-        "heldout_percent": HELDOUT_PERCENT,
-    }
-    run.update(target=model.entry, data=data)
-    entry = {
-        "tokens": counted.coverage.total,
-        "distinct": counted.coverage.distinct,
-        "rows_used": counted.coverage.rows_used,
-        "rows_heldout": counted.coverage.rows_heldout,
-        "rows_skipped": dict(counted.coverage.rows_skipped),
-        "straddling": counted.feed.renderer.straddling,
-        "data_fingerprint": counted.coverage.data_fingerprint,
-        "coverage_fingerprint": counted.coverage.fingerprint,
-        "seconds": round(seconds, 3),
-        "artifact": str(run.coverage),
-    }
-    run.record("coverage", entry)
-
-
-def _result(run: Run, counted: Counted, curve: CoverageCurve) -> dict[str, Any]:
-    """The object that --json prints."""
-    found = counted.coverage
-    sizes = round_sizes(curve)
-    return {
-        "rows_used": found.rows_used,
-        "rows_heldout": found.rows_heldout,
-        "rows_skipped": dict(found.rows_skipped),
-        "rows_by_kind": dict(sorted(counted.feed.kinds.items())),
-        "tokens": found.total,
-        "distinct": found.distinct,
-        "straddling": counted.feed.renderer.straddling,
-        "target_vocab_size": found.target_vocab_size,
-        "coverage": {str(k): curve.coverage(k) for k in sizes},
-        "heldout_coverage": {str(k): curve.heldout_coverage(k) for k in sizes},
-        "k_for": {share: curve.smallest_k(share) for share in SHARES},
-        "forced": curve.forced,
-        "artifact": str(run.coverage),
-    }
+    reading, skipped = request.reading, SkipLog()
+    renderer = Renderer(
+        model.tokenizer,
+        max_length=reading.max_length,
+        last_turn_only=reading.last_turn_only,
+        skipped=skipped,
+    )
+    rows = read_conversations(request.sources, options=reading.options, skipped=skipped)
+    show_preview(renderer, rows, limit, html)
+    for line in skipped.lines():
+        common.warn(f"rows skipped, {line}")
+    common.note("a preview only: nothing was counted (leave out --preview to count).")

@@ -1,20 +1,23 @@
-"""The steps of ``vtrim coverage``: files, target, counts."""
+"""The steps of ``vtrim coverage``: target, counts, what is said and written."""
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vtrim.artifacts import Run, fingerprint_file, fingerprint_json
+from vtrim.artifacts import Run, fingerprint_json
 from vtrim.cli import common
+from vtrim.cli.coverage_engine import Job, count_all
+from vtrim.cli.coverage_merge import check_any_reply
+from vtrim.cli.coverage_part import Facts, Part, TokenizerSpec
+from vtrim.cli.coverage_record import Record, step_entry, token_texts
+from vtrim.cli.coverage_request import Request
 from vtrim.errors import InputError, OptionError
 
 if TYPE_CHECKING:
-    from vtrim.chat.feed import ReplyFeed
-    from vtrim.chat.skips import SkipLog
-    from vtrim.trimming.count import Tally
+    from vtrim.chat.read import Shard
     from vtrim.trimming.coverage import Coverage
 
 DEFAULT_TARGET = "smollm2"
@@ -22,43 +25,48 @@ DEFAULT_TARGET = "smollm2"
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """The target, or a tokenizer alone (name None), and what run.json says of it."""
+    """The target, or a tokenizer alone (name None), and what run.json says of it.
+
+    spec: how another process gets the same tokenizer.
+    """
 
     tokenizer: Any
+    spec: TokenizerSpec
     entry: dict[str, Any]
     config: dict[str, Any] | None
-    template: str | None
+
+    @property
+    def template(self) -> str | None:
+        """The chat template of the user's own."""
+        return self.spec.template
+
+    @property
+    def blank(self) -> Coverage:
+        """The artefact without counts."""
+        import numpy as np
+
+        from vtrim.trimming.coverage import Coverage
+
+        return Coverage(
+            counts=np.zeros(self.entry["vocab_size"], dtype=np.int64),
+            heldout_counts=np.zeros(self.entry["vocab_size"], dtype=np.int64),
+            target_vocab_size=self.entry["vocab_size"],
+            tokenizer_length=self.entry["tokenizer_length"],
+            tokenizer_fingerprint=self.entry["tokenizer_fingerprint"],
+            data_fingerprint="",
+            stop_ids=tuple(self.entry["stop_ids"]),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Counted:
-    """The artefact, the files it was counted on, and the feed with its tallies."""
+    """The counts, how they were made, and their data as run.json describes it."""
 
     coverage: Coverage
+    facts: Facts
     files: list[dict[str, Any]]
-    feed: ReplyFeed
-
-
-def describe(paths: list[Path]) -> list[dict[str, Any]]:
-    """Path, size [bytes] and content fingerprint of each data file.
-
-    Raises:
-        InputError: one is missing or is a folder.
-    """
-    described = []
-    for path in paths:
-        if not path.exists():
-            raise InputError(f"{path}: no such file.")
-        if path.is_dir():
-            raise InputError(f"{path}: is a folder. Name the chat files in it.")
-        described.append(
-            {
-                "path": str(path.resolve()),
-                "bytes": path.stat().st_size,
-                "fingerprint": fingerprint_file(path),
-            }
-        )
-    return described
+    generated: list[dict[str, Any]]
+    processes: int | None
 
 
 def load_model(
@@ -81,11 +89,14 @@ def load_model(
     name = None if tokenizer_name is not None else _target_name(run, target)
     source = name or str(tokenizer_name)
     common.hush_libraries()
-    tokenizer = hub.load_tokenizer(
-        source, revision=revision, trust_remote_code=trust_remote_code, offline=offline
+    spec = TokenizerSpec(
+        source=source,
+        revision=revision,
+        trust_remote_code=trust_remote_code,
+        offline=offline,
+        template=common.read_template(template) if template is not None else None,
     )
-    if template is not None:
-        tokenizer.chat_template = common.read_template(template)
+    tokenizer = spec.load()
     config = None
     if name is not None:
         config = hub.load_config(
@@ -106,12 +117,7 @@ def load_model(
         "trust_remote_code": trust_remote_code,
         "chat_template": str(template) if template is not None else None,
     }
-    return Model(
-        tokenizer=tokenizer,
-        entry=entry,
-        config=config,
-        template=tokenizer.chat_template if template is not None else None,
-    )
+    return Model(tokenizer=tokenizer, spec=spec, entry=entry, config=config)
 
 
 def _target_name(run: Run, target: str | None) -> str:
@@ -147,99 +153,133 @@ def check_keep(model: Model, keep: list[int]) -> None:
             raise OptionError(f"--keep {token}: not a token id; ids run from 0 to {limit - 1}.")
 
 
-def count_replies(
-    model: Model, files: list[dict[str, Any]], *, max_length: int | None, skip_bad_rows: bool
-) -> Counted:
-    """Counts the replies of all files, by full renders should the fast path differ.
+def count_replies(model: Model, request: Request) -> Counted:
+    """Counts the replies of all sources, or those of this process's shard.
 
     Raises:
-        InputError: a file cannot be read, or no reply has any content.
+        InputError: a source cannot be read, or no reply has any content.
     """
-    from vtrim.chat.feed import FastPathDiffers
-    from vtrim.trimming.coverage import Coverage
-
-    try:
-        feed, tally = _tally(model, files, max_length, skip_bad_rows, full=False)
-    except FastPathDiffers as error:
-        common.note(f"{error}: counted by segments it differs; counting again by full renders.")
-        feed, tally = _tally(model, files, max_length, skip_bad_rows, full=True)
-    counts = tally.counts
-    skipped = feed.renderer.skipped
-    content = int(counts.sum()) - int(counts[model.entry["stop_ids"]].sum())
-    if not content:
-        names = ", ".join(file["path"] for file in files)
-        why = "; ".join([f"{feed.rows_used:,} rows with an empty reply", *skipped.lines()])
-        raise InputError(f"no assistant tokens in {names} ({why}). Check roles and --max-length.")
-    _report(feed, skipped)
-    artefact = Coverage(
-        counts=counts,
-        heldout_counts=tally.heldout_counts,
-        by_source=tally.by_source,
-        sample=tally.sample.build(),
-        rows_by_kind=dict(feed.kinds),
-        straddling=feed.renderer.straddling,
-        target_vocab_size=model.entry["vocab_size"],
-        tokenizer_length=len(model.tokenizer),
-        tokenizer_fingerprint=model.entry["tokenizer_fingerprint"],
-        data_fingerprint="+".join(sorted(file["fingerprint"] for file in files)),
-        stop_ids=tuple(model.entry["stop_ids"]),
-        rows_used=feed.rows_used,
-        rows_skipped=dict(skipped.counts),
-        rows_heldout=feed.rows_heldout,
+    files = [source.describe() for source in request.sources]
+    generated = [source.describe() for source in request.generated]
+    job = Job(
+        tokenizer=model.tokenizer,
+        spec=model.spec,
+        blank=model.blank,
+        sources=request.sources,
+        generated=request.generated,
+        reading=request.reading,
+        processes=request.processes,
+        engine=request.engine,
     )
-    return Counted(coverage=artefact, files=files, feed=feed)
+    part = count_all(job)
+    shard = request.reading.options.shard
+    if shard is None:
+        _check_any(part, files, generated)
+    _report(part)
+    coverage = replace(
+        part.coverage,
+        data_fingerprint=_data_fingerprint(files, shard),
+        generated_fingerprint=_data_fingerprint(generated, shard),
+    )
+    return Counted(
+        coverage=coverage,
+        facts=part.facts,
+        files=files,
+        generated=generated,
+        processes=job.num_processes if job.engine == "local" else job.processes,
+    )
 
 
-def _report(feed: ReplyFeed, skipped: SkipLog) -> None:
-    """What was read, skipped, cut and straddled, in lines on stderr."""
-    kinds = ", ".join(f"{kind} {number:,}" for kind, number in sorted(feed.kinds.items()))
-    common.note(f"{feed.rows_used + skipped.total:,} rows: {kinds}")
-    if feed.rows_checked:
-        common.note(
-            f"{feed.rows_fast:,} rows counted by segments; {feed.rows_checked:,} of them checked "
-            "against the full render, all equal"
-        )
-    for line in skipped.lines():
-        common.warn(f"rows skipped, {line}")
-    if feed.renderer.cut_replies:
-        common.warn(f"{feed.renderer.cut_replies:,} replies lie wholly beyond --max-length.")
-    if feed.renderer.straddling:
-        common.warn(
-            f"{feed.renderer.straddling:,} tokens reach from the prompt into a reply; "
-            "they are not counted."
-        )
-
-
-def _tally(
+def record_for(
     model: Model,
-    files: list[dict[str, Any]],
-    max_length: int | None,
-    skip_bad_rows: bool,
-    *,
-    full: bool,
-) -> tuple[ReplyFeed, Tally]:
-    """The feed with its tallies, and the counts."""
-    from vtrim.chat.feed import ReplyFeed
-    from vtrim.chat.read import read_conversations
-    from vtrim.chat.render import Renderer
-    from vtrim.chat.skips import SkipLog
-    from vtrim.trimming.count import Tally
+    request: Request,
+    counted: Counted,
+    artifact: Path,
+    seconds: float,
+    keep: Sequence[int],
+) -> Record:
+    """What a run folder says about these counts. keep: ids to be named beside the counted ones."""
+    from vtrim.chat.conversation import HELDOUT_PERCENT
 
-    skipped = SkipLog()
-    renderer = Renderer(model.tokenizer, max_length=max_length, skipped=skipped)
-    feed = ReplyFeed(renderer, full=full)
-    with common.progress("counting", sum(file["bytes"] for file in files)) as advance:
-        started = time.monotonic()
+    coverage = counted.coverage
+    seen = (coverage.counts > 0).nonzero()[0].tolist()
+    data = {
+        "files": counted.files,
+        "generated": counted.generated,
+        **request.reading.entry(),
+        "rows_used": coverage.rows_used,
+        "heldout_percent": HELDOUT_PERCENT,
+    }
+    how = {
+        "seconds": round(seconds, 3),
+        "encoder": "+".join(sorted(counted.facts.encoders)),
+        "engine": request.engine,
+        "processes": counted.processes,
+    }
+    return Record(
+        target=model.entry,
+        data=data,
+        step=step_entry(coverage, artifact, **how),
+        config=model.config,
+        template=model.template,
+        texts=token_texts(model.tokenizer, [*seen, *coverage.stop_ids, *keep]),
+    )
 
-        def tell(size: int) -> None:
-            rate = feed.kinds.total() / max(time.monotonic() - started, 1e-9)
-            advance(size, f"counting ({rate:,.0f} rows/s)")
 
-        rows = read_conversations(
-            [file["path"] for file in files],
-            skip_bad_rows=skip_bad_rows,
-            skipped=skipped,
-            advance=tell,
+def _data_fingerprint(files: Iterable[dict[str, Any]], shard: Shard | None) -> str:
+    from vtrim.trimming.parts import join_parts, shard_part
+
+    place = (shard.index, shard.count) if shard is not None else None
+    return join_parts([shard_part(file["fingerprint"], place) for file in files])
+
+
+def _check_any(
+    part: Part, files: Sequence[dict[str, Any]], generated: Sequence[dict[str, Any]]
+) -> None:
+    """Refuses data without any reply.
+
+    Raises:
+        InputError: there is no reply token.
+    """
+    found, log = part.coverage, part.facts.skipped
+    why = [f"{found.rows_used:,} rows with an empty reply", *log.lines()]
+    check_any_reply(found, ", ".join(file["path"] for file in files), "; ".join(why))
+    if generated and found.generated_counts is not None and not found.generated_counts.any():
+        reasons = "; ".join(part.facts.generated_skipped.lines()) or "no reply"
+        names = ", ".join(file["path"] for file in generated)
+        raise InputError(f"--generated: no assistant tokens in {names} ({reasons}).")
+
+
+def _report(part: Part) -> None:
+    """What was read, skipped, cut and straddled, in lines on stderr."""
+    found, facts = part.coverage, part.facts
+    kinds = ", ".join(f"{kind} {number:,}" for kind, number in sorted(found.rows_by_kind.items()))
+    common.note(f"{found.rows_used + facts.skipped.total:,} rows: {kinds or 'none used'}")
+    if found.generated_counts is not None:
+        common.note(
+            f"{found.generated_rows:,} generated rows: {int(found.generated_counts.sum()):,} "
+            "tokens, counted apart"
         )
-        tally = Tally(model.entry["vocab_size"]).update(feed.feed(rows))
-    return feed, tally
+    if facts.rows_checked:
+        common.note(
+            f"{facts.rows_fast:,} rows counted by segments; {facts.rows_checked:,} of them "
+            f"checked against the full render, all equal (encoder: "
+            f"{', '.join(sorted(facts.encoders))})"
+        )
+    for line in sorted(facts.encoder_notes):
+        common.note(line)
+    for line in facts.skipped.lines():
+        common.warn(f"rows skipped, {line}")
+    for line in facts.generated_skipped.lines():
+        common.warn(f"generated rows skipped, {line}")
+    if facts.cut_replies:
+        common.warn(f"{facts.cut_replies:,} replies lie wholly beyond --max-length.")
+    if facts.reasoning_dropped:
+        common.warn(
+            f"{facts.reasoning_dropped:,} rows hold reasoning that the template does not write; "
+            "it is not counted."
+        )
+    if found.straddling:
+        common.warn(
+            f"{found.straddling:,} tokens reach from the prompt into a reply; they are not counted."
+        )

@@ -20,6 +20,8 @@ from vtrim.cli.regenerate import regenerate
 from vtrim.cli.report import report
 from vtrim.cli.search import search
 from vtrim.cli.train_draft import train_draft
+from vtrim.cli.trim import trim
+from vtrim.cli.vocab import app as vocab
 from vtrim.errors import VtrimError
 
 UsageError: Any = typer.BadParameter.__mro__[1]  # typer carries its own copy of click
@@ -40,6 +42,8 @@ app.command("evaluate", hidden=True)(evaluate)
 app.command("report")(report)
 app.command("regenerate")(regenerate)
 app.command("flops")(flops)
+app.command("trim")(trim)
+app.add_typer(vocab, name="vocab")
 app.command("doctor")(doctor)
 app.command("demo")(demo)
 
@@ -91,7 +95,7 @@ def _stop(message: str, code: int) -> None:
     sys.stdout.flush()
     if not message:  # the help was shown instead
         sys.exit(code)
-    if os.environ.get("RANK", "0") == "0":  # one line, not one for each process of a group
+    if common.speaks():  # one line, not one for each process of a group
         sys.stderr.write(f"error: {message}\n")
     sys.exit(code)
 

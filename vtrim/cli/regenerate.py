@@ -169,9 +169,10 @@ class _Rows:
 
     def conversations(self, skipped: SkipLog) -> Iterator[tuple[int, Conversation]]:
         """(row number, conversation) of this shard; numbers run over all readable rows."""
-        from vtrim.chat.read import read_conversations
+        from vtrim.chat.read import ReadOptions, read_conversations
 
-        stream = read_conversations(self.paths, skip_bad_rows=self.skip_bad_rows, skipped=skipped)
+        options = ReadOptions(skip_bad_rows=self.skip_bad_rows)
+        stream = read_conversations(self.paths, options=options, skipped=skipped)
         index, count = self.shard
         return islice(islice(enumerate(stream), self.num_prompts), index - 1, None, count)
 

@@ -1,21 +1,23 @@
-"""``vtrim search``: the size of the draft vocabulary, by TPE and exactly."""
+"""``vtrim search``: the size of the draft vocabulary, by TPE and exactly (options only)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from vtrim.cli import common
 
-if TYPE_CHECKING:
-    from vtrim.artifacts import Run
-    from vtrim.cli.target_config import ModelSource
-    from vtrim.trimming.search import SearchResult
-    from vtrim.trimming.settings import SearchSettings
-
 
 def search(
+    objective: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="What is best: utility (of arXiv:2603.05210), throughput (tokens per second "
+            "expected from measured or roofline times) or budget (fewest rows that cover --cmin).",
+        ),
+    ] = "utility",
     alpha: Annotated[
         str | None,
         typer.Option(
@@ -37,17 +39,61 @@ def search(
         int | None,
         typer.Option(help="Largest size tried. (default: 50000, or the tokenizer's size)"),
     ] = None,
-    trials: Annotated[int, typer.Option(help="Sizes that TPE tries.")] = 100,
+    trials: Annotated[
+        int,
+        typer.Option(help="Sizes that TPE tries; with --storage, this many more in each run."),
+    ] = 100,
     seed: Annotated[int, typer.Option(help="Of TPE; the same seed tries the same sizes.")] = 42,
     sampler: Annotated[
-        str, typer.Option(help="Whose size is written: tpe or exact. Both are shown.")
-    ] = "tpe",
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Whose size is written: tpe or exact. Both are shown. (default: tpe; budget has "
+            "exact alone)",
+        ),
+    ] = None,
     preset: Annotated[
         str, typer.Option(help="default, or paper: alpha 0.5 and no floor, as arXiv:2603.05210.")
     ] = "default",
     keep: Annotated[
         list[int] | None,
         typer.Option(metavar="ID", help="Token id to keep whatever its count; repeatable."),
+    ] = None,
+    align: Annotated[
+        int | None,
+        typer.Option(metavar="M", help="Round the size up to a multiple, e.g. 64 or 64 x TP."),
+    ] = None,
+    storage: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE|URL",
+            help="Optuna storage to go on with: a journal file or e.g. sqlite:///trials.db. "
+            "(default: search.journal in the run)",
+        ),
+    ] = None,
+    gpu: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="throughput: the roofline of a GPU (H100 SXM, A100 80G, L40S, ...) in place of "
+            "the times that `vtrim flops --measure` left in the run.",
+        ),
+    ] = None,
+    a0: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SHARE",
+            help="throughput: chance that a drafted token is accepted with a full vocabulary. "
+            "(default: 0.75)",
+        ),
+    ] = None,
+    num_draft_tokens: Annotated[
+        int | None,
+        typer.Option(metavar="L", help="throughput: tokens drafted in a round. (default: 3)"),
+    ] = None,
+    batch: Annotated[
+        int | None,
+        typer.Option(metavar="B", help="throughput: sequences decoded together. (default: 1)"),
     ] = None,
     run: common.RunOption = None,
     target: common.TargetOption = None,
@@ -56,14 +102,22 @@ def search(
     offline: common.OfflineOption = False,
     json_output: common.JsonOption = False,
 ) -> None:
-    """Choose the draft vocabulary: the best trade of coverage against saved FLOPs.
+    """Choose the draft vocabulary: the best trade of coverage against what a head row costs.
 
-    Reads the run's coverage; writes vocab.safetensors and search.json.
+    Reads the run's coverage; writes vocab.safetensors and search.json. Examples:
+
+    vtrim search --alpha 0.6 --cmin 0.95
+
+    vtrim search --objective throughput --gpu "H100 SXM" --align 64
+
+    vtrim search --objective budget --cmin 0.99
     """
+    from vtrim.cli.search_steps import SearchRequest, run_search
     from vtrim.cli.target_config import ModelSource
     from vtrim.trimming.settings import parse_settings
 
     settings = parse_settings(
+        objective=objective,
         alpha=alpha,
         cmin=cmin,
         kmin=kmin,
@@ -73,58 +127,21 @@ def search(
         sampler=sampler,
         preset=preset,
         keep=keep or (),
+        align=align,
+        a0=a0,
+        num_draft_tokens=num_draft_tokens,
+        batch=batch,
     )
     source = target and ModelSource(
         name=target, revision=revision, trust_remote_code=trust_remote_code, offline=offline
     )
     folder = common.open_run(run)
-    result = _search(folder, settings, source or None)
-    _write(folder, result)
+    request = SearchRequest(settings=settings, source=source or None, storage=storage, gpu=gpu)
+    result = run_search(folder, request)
     if json_output:
-        common.emit_json({**result.summary(), "artifact": str(folder.vocab)})
+        artifact = {"artifact": str(folder.vocab)}
+        common.emit_json({**result.summary(), **result.reasons(), **artifact})
     else:
         from vtrim.cli.search_table import print_search
 
         print_search(result, folder.vocab)
-
-
-def _search(run: Run, settings: SearchSettings, source: ModelSource | None) -> SearchResult:
-    """Loads what the run holds and searches, with a progress bar over the trials."""
-    from dataclasses import replace
-
-    from vtrim.cli.search_target import other_target, own_target
-    from vtrim.trimming.coverage import Coverage
-    from vtrim.trimming.search import search as search_k
-
-    coverage = Coverage.load(run.require(run.coverage, "coverage"))
-    if source is None:
-        target = own_target(run, coverage)
-    else:
-        common.hush_libraries()
-        target = other_target(run, coverage, source)
-    settings = replace(settings, keep=(*target.stop_ids, *settings.keep))
-    with common.progress("searching", settings.num_trials) as advance:
-        result = search_k(coverage, target.shape, settings, on_trial=advance)
-    target.record(run)
-    return result
-
-
-def _write(run: Run, result: SearchResult) -> None:
-    """Leaves the vocabulary, every trial and a note in the run's manifest."""
-    from vtrim import __version__
-    from vtrim.artifacts import write_json
-
-    metadata = {
-        "tokenizer_fingerprint": result.tokenizer_fingerprint,
-        "coverage_fingerprint": result.coverage_fingerprint,
-        "vtrim": __version__,
-    }
-    heldout = result.curve.heldout_coverage(result.chosen.k)
-    if heldout is not None and heldout < result.settings.cmin:
-        common.warn(
-            f"on held-out conversations coverage is {100 * heldout:.1f} %, below --cmin "
-            f"{100 * float(result.settings.cmin):g} %: the floor holds for the counted ones only."
-        )
-    result.vocab.save(run.vocab, metadata)
-    write_json(run.search, result.to_json())
-    run.record("search", {**result.summary(), "artifact": str(run.vocab)})

@@ -1,14 +1,17 @@
-"""How a search is shown: one table and a few lines that put it into proportion."""
+"""How a search is shown: a table and a few lines that put it into proportion."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from rich.table import Table
 
 from vtrim.cli import common
 from vtrim.trimming.search import SearchResult
-from vtrim.trimming.utility import Point
+from vtrim.trimming.throughput import PLATEAU as SPEED_PLATEAU
+from vtrim.trimming.throughput import ThroughputObjective
 
 
 def print_search(result: SearchResult, artifact: Path) -> None:
@@ -16,54 +19,158 @@ def print_search(result: SearchResult, artifact: Path) -> None:
     common.results.print(_table(result))
     for line in _lines(result):
         common.results.print(line, markup=False, soft_wrap=True)
-    common.note(f"{artifact} written: {result.chosen.k:,} ids (sampler {result.settings.sampler}).")
+    how = f"sampler {result.settings.sampler}"
+    if result.settings.align:
+        how += f", aligned to {result.settings.align}"
+    common.note(f"{artifact} written: {result.chosen.k:,} ids ({how}).")
+
+
+def _title(result: SearchResult) -> str:
+    settings, objective = result.settings, result.objective
+    floor = f"cmin {float(settings.cmin):g}"
+    if isinstance(objective, ThroughputObjective):
+        drafted, batch = objective.times.num_draft_tokens, objective.times.batch
+        together = f", batch {batch}" if batch > 1 else ""
+        return (
+            f"Draft vocabulary: most tokens/s, L {drafted}, a0 {objective.a0:g}, {floor}{together}"
+        )
+    if objective.name == "budget":
+        return f"Draft vocabulary: fewest rows, {floor}"
+    return f"Draft vocabulary: alpha {float(settings.alpha):g}, {floor}"
 
 
 def _table(result: SearchResult) -> Table:
-    settings = result.settings
-    title = f"Draft vocabulary: alpha {float(settings.alpha):g}, cmin {float(settings.cmin):g}"
-    table = Table(title=title)
-    table.add_column("sampler")
-    columns = ("k", "coverage", "held-out coverage", "FLOPs saved", "utility")
-    for name in columns:
+    """What the samplers found, and below it other sizes on the front of coverage and cost."""
+    speed = isinstance(result.objective, ThroughputObjective)
+    last = ("tau", "tokens/s", "x full", "x plain") if speed else ("FLOPs saved", "utility")
+    table = Table(title=_title(result), title_justify="left", caption_justify="left")
+    table.add_column("size")
+    for name in ("k", "coverage", "held-out", *last):
         table.add_column(name, justify="right")
-    for name, point in (("tpe", result.tpe), ("exact", result.exact)):
-        mark = " *" if name == settings.sampler else ""
-        table.add_row(name + mark, *_cells(result, point))
-    table.caption = "* written"
+    found = {"tpe": result.tpe, "exact": result.exact}
+    written = result.settings.sampler
+    if result.settings.align is not None:
+        written = "aligned"
+        found[written] = result.chosen
+    for name, point in found.items():
+        if point is not None:
+            table.add_row(name + (" *" if name == written else ""), *_cells(result, point.k))
+    table.add_section()
+    below = False
+    for point in result.pareto["points"]:
+        if point["name"] not in ("exact", "chosen"):
+            below |= not point["feasible"]
+            mark = "" if point["feasible"] else " -"
+            table.add_row(point["name"] + mark, *_cells(result, point["k"]))
+    caption = ["* written"]
+    if below:
+        caption.append("- outside the floor or the range")
+    if speed:
+        caption.append("expected; x: against all rows in the head, against no draft")
+    table.caption = "; ".join(caption)
     return table
 
 
-def _cells(result: SearchResult, point: Point) -> tuple[str, ...]:
-    heldout = result.curve.heldout_coverage(point.k)
+def _cells(result: SearchResult, k: int) -> Iterator[str]:
+    objective = result.objective
+    yield f"{k:,}"
+    yield f"{float(objective.coverage(k)):.2%}"
+    heldout = result.curve.heldout_coverage(k)
+    yield "-" if heldout is None else f"{heldout:.2%}"
+    if isinstance(objective, ThroughputObjective):
+        expected = objective.prediction(k)
+        speed = expected["tokens_per_second"]
+        yield f"{expected['acceptance_length']:.3f}"
+        yield f"{speed:,.0f}" if speed >= 1000 else f"{speed:.4g}"
+        yield f"{expected['speedup_over_full']:.3f}"
+        yield f"{expected['speedup_over_plain']:.3f}"
+    else:
+        yield f"{float(objective.flops_reduction(k)):.2%}"
+        yield f"{float(objective.utility(k)):.6f}"
+
+
+def _lines(result: SearchResult) -> Iterator[str]:
+    objective, curve = result.objective, result.curve
+    if result.log is None:
+        yield "no trials: the smallest size of a coverage is read off the counts, exactly"
+    else:
+        yield _regret(result)
+    yield _plateau(result)
+    yield f"FLOPs a draft token: {objective.flops_full:,} -> {objective.flops(result.chosen.k):,}"
+    if isinstance(objective, ThroughputObjective):
+        yield from _speed_lines(objective, result.chosen.k)
+    if objective.name == "utility":
+        yield from _alpha_lines(result.alpha_curve, result.chosen.k)
+    if result.floor_binds and objective.name != "budget":
+        free = objective.optimum(floor=False)
+        yield f"the floor cmin decides: by {objective.name} alone the best k is {free:,}"
+    if result.aligned_from is not None:
+        yield _alignment(result)
+    if frequency := result.marginal_frequency:
+        yield f"rarest kept token: 1 in {round(1 / frequency):,} reply tokens"
+    if curve.forced:
+        yield f"forced: {curve.num_forced} (ids {', '.join(map(str, curve.forced))})"
+    if result.num_filled:
+        yield f"filled: {result.num_filled:,} ids that no reply uses, the lowest ones"
+
+
+def _regret(result: SearchResult) -> str:
+    objective = result.objective
+    feasible = sum(trial.feasible for trial in result.trials)
+    if objective.name == "throughput":
+        lost = f"{100 * result.regret / result.exact.value:.1e} % of the speed"
+    else:
+        lost = f"{result.regret:.1e}"
     return (
-        f"{point.k:,}",
-        f"{point.coverage:.2%}",
-        "-" if heldout is None else f"{heldout:.2%}",
-        f"{point.flops_reduction:.2%}",
-        f"{point.utility:.6f}",
+        f"regret of TPE: {lost} after {len(result.trials)} trials ({feasible} hold the floor), "
+        f"k {objective.kmin:,} to {objective.kmax:,}"
     )
 
 
-def _lines(result: SearchResult) -> list[str]:
-    objective, curve = result.objective, result.curve
-    feasible = sum(trial.feasible for trial in result.trials)
+def _plateau(result: SearchResult) -> str:
     low, high = result.plateau
-    lines = [
-        f"regret of TPE: {result.regret:.1e} after {len(result.trials)} trials "
-        f"({feasible} hold the floor), k {objective.kmin:,} to {objective.kmax:,}",
-        f"plateau: every k from {low:,} to {high:,} is within 0.001 of the best utility",
-        f"FLOPs a draft token: {objective.flops_full:,} -> {objective.flops(result.chosen.k):,}",
-    ]
-    if result.floor_binds:
-        free = objective.optimum(floor=False)
-        lines.append(f"the floor cmin decides: by utility alone the best k is {free:,}")
-    frequency = result.marginal_frequency
-    if frequency:
-        lines.append(f"rarest kept token: 1 in {round(1 / frequency):,} reply tokens")
-    if curve.forced:
-        ids = ", ".join(map(str, curve.forced))
-        lines.append(f"forced: {curve.num_forced} (ids {ids})")
-    if result.num_filled:
-        lines.append(f"filled: {result.num_filled:,} ids that no reply uses, the lowest ones")
-    return lines
+    within = {
+        "utility": "0.001 of the best utility",
+        "budget": "0.001 of the FLOPs saved by the smallest",
+        "throughput": f"{SPEED_PLATEAU:.0%} of the best speed",
+    }
+    return f"plateau: every k from {low:,} to {high:,} is within {within[result.objective.name]}"
+
+
+def _speed_lines(objective: ThroughputObjective, k: int) -> Iterator[str]:
+    times = objective.times
+    full = times.draft_s(objective.target_vocab_size)
+    yield (
+        f"times: verify {1e3 * times.verify_s:.3g} ms, plain step {1e3 * times.plain_s:.3g} ms, "
+        f"draft step {1e3 * times.draft_s(k):.3g} ms at k, {1e3 * full:.3g} ms at "
+        f"{objective.target_vocab_size:,} ({times.source})"
+    )
+    sizes = ", ".join(f"{row['a0']:g}: {row['k']:,}" for row in objective.a0_curve())
+    yield f"k by a0: {sizes}"
+    yield (
+        "an expectation, not a measurement: a0 is assumed the same for every size and place in "
+        "the chain"
+    )
+
+
+def _alpha_lines(alphas: dict[str, Any], k: int) -> Iterator[str]:
+    rows = alphas["rows"]
+    sizes = ", ".join(
+        f"{row['alpha']:g}: {row['k']:,}{'*' if row['floor_binds'] else ''}" for row in rows
+    )
+    mark = " (* the floor decides)" if any(row["floor_binds"] for row in rows) else ""
+    yield f"k by alpha: {sizes}{mark}"
+    if alphas["interval"] is not None:
+        low, high = alphas["interval"]
+        yield (
+            f"k {k:,} is within 0.001 of the best utility at every alpha from {low:.3f} to "
+            f"{high:.3f}"
+        )
+
+
+def _alignment(result: SearchResult) -> str:
+    before, k = result.aligned_from or 0, result.chosen.k
+    line = f"aligned to {result.settings.align}: {before:,} -> {k:,}"
+    if k < before:
+        line += f" (down: the next multiple is above the largest size, {result.objective.kmax:,})"
+    return line

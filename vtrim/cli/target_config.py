@@ -46,6 +46,10 @@ class ModelSource:
             return self._load(str(file))
         return config
 
+    def loaded_config(self) -> dict[str, Any]:
+        """The whole config as transformers reads it: what a run folder keeps of its target."""
+        return self._load(self.name)
+
     def _load(self, name: str) -> dict[str, Any]:
         from vtrim.models.hub import load_config
 

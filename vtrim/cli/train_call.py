@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from vtrim.artifacts import Run, check_match, fingerprint_json, read_json
+from vtrim.cli import common
 from vtrim.errors import InputError, OptionError
 from vtrim.training.ds_config import deepspeed_config, read_user_config, settings_from
 from vtrim.training.optimizer import check_optimizer
@@ -46,8 +47,15 @@ class TrainCall:
 
     @cached_property
     def resolved(self) -> TrainSettings:
-        """Defaults, the DeepSpeed config's numbers, what was typed; ``check`` refuses conflicts."""
-        return TrainSettings(**{**settings_from(self.user_config or {}), **self.settings})
+        """Defaults, coverage's length limit, the DeepSpeed config's numbers, what was typed.
+
+        ``check`` refuses conflicts between the last two.
+        """
+        limit = self.run.read().get("data", {}).get("max_length")
+        counted = {} if limit is None else {"max_length": limit}
+        return TrainSettings(
+            **{**counted, **settings_from(self.user_config or {}), **self.settings}
+        )
 
     @cached_property
     def manifest(self) -> dict[str, Any]:
@@ -58,15 +66,7 @@ class TrainCall:
     @property
     def aux_layer_ids(self) -> tuple[int, int, int] | None:
         """The three hidden_states indices that were typed."""
-        if self.aux_layers is None:
-            return None
-        try:
-            low, mid, high = (int(part) for part in self.aux_layers.split(","))
-        except ValueError as error:
-            raise OptionError(
-                f"--aux-layers {self.aux_layers}: give three numbers, e.g. 2,15,27."
-            ) from error
-        return low, mid, high
+        return common.parse_aux_layers(self.aux_layers)
 
     @property
     def target_name(self) -> str:

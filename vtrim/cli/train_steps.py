@@ -139,7 +139,8 @@ def _facts(call: TrainCall) -> dict[str, Any]:
     """Provenance that goes into the draft's config and card."""
     manifest = call.manifest
     search = manifest["steps"].get("search", {})
-    share = search.get("coverage") if call.vocab is None else None
+    chosen = search.get("vocab_fingerprint") == call.draft_vocab().fingerprint
+    share = search.get("coverage") if chosen else None
     return {
         "target": call.target_name,
         "tokenizer_fingerprint": manifest["target"]["tokenizer_fingerprint"],
@@ -166,7 +167,16 @@ def _samples(call: TrainCall, note: Callable[[str], None]) -> Iterator[Any]:
         offline=call.offline,
     )
     skipped = SkipLog()
-    renderer = Renderer(source.tokenizer, max_length=call.resolved.max_length, skipped=skipped)
+    data = call.manifest["data"]
+    limit = call.resolved.max_length
+    if data.get("max_length") not in (None, limit):
+        note(f"coverage counted with --max-length {data['max_length']}, training cuts at {limit}")
+    renderer = Renderer(
+        source.tokenizer,
+        max_length=limit,
+        skipped=skipped,
+        last_turn_only=bool(data.get("last_turn_only")),
+    )
     for conversation in run_conversations(call.run, skipped):
         yield from renderer.samples(conversation)
     for line in skipped.lines():

@@ -94,7 +94,8 @@ def load_pair(
     Raises:
         InputError: one of them cannot be read. MismatchError: the draft is another target's.
     """
-    draft = load_draft(folder)
+    layers = DraftShape.from_target_config(source.config).num_target_layers
+    draft = load_draft(folder, num_target_layers=layers)
     check_draft(draft, folder, source)
     target = load_target(
         source.name,

@@ -92,6 +92,8 @@ class PromptSource:
         """What stands before the last reply, with the generation prompt."""
         if conversation.recorded is not None and not conversation.messages:
             return _before_last_run(conversation.recorded.ids, conversation.recorded.mask)
+        if conversation.text is not None:
+            return self._text_ids(conversation.text)
         messages = before_last_reply(conversation.messages)
         if not messages:
             return []
@@ -99,6 +101,13 @@ class PromptSource:
             return self.renderer.prompt_ids(messages, conversation.tools)
         except TemplateRefusal as error:
             return RowError("template refusal", str(error))
+
+    def _text_ids(self, text: str) -> Ids | RowError:
+        """What stands before the last reply of a text that is already rendered."""
+        try:
+            return self.renderer.text_prompt_ids(text)
+        except RowError as error:
+            return error
 
     def _first_usable(
         self, rows: Iterable[tuple[Origin, Ids | RowError]], where: str
@@ -154,4 +163,6 @@ def _content_hash(conversation: Conversation) -> bytes:
     content: Any = [[m["role"], m["content"]] for m in conversation.messages]
     if not content and conversation.recorded is not None:
         content = conversation.recorded.ids.tolist()
+    if not content and conversation.text is not None:
+        content = conversation.text
     return hashlib.blake2b(json.dumps(content).encode(), digest_size=16).digest()

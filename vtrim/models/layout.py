@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,11 @@ from torch import Tensor
 
 from vtrim.artifacts import atomic_path, read_json, write_json
 from vtrim.errors import InputError
+from vtrim.models.aux_layers import named_aux_layers
 from vtrim.models.draft import Eagle3Draft
+from vtrim.models.foreign_config import flat_config, rope_scaling
 from vtrim.models.target import default_aux_layers
+from vtrim.models.variants import refuse_variants
 from vtrim.shape import DraftShape
 from vtrim.vocab import DraftVocab
 
@@ -39,11 +43,15 @@ class LoadedDraft:
 def draft_config(
     shape: DraftShape,
     vocab: DraftVocab,
-    aux_layer_ids: tuple[int, int, int],
+    aux_layer_ids: tuple[int, int, int] | None,
     target_config: dict[str, Any],
     provenance: dict[str, Any],
 ) -> dict[str, Any]:
-    """The ``config.json`` that all engines accept; ``provenance`` goes under the key ``vtrim``."""
+    """The ``config.json`` that all engines accept; ``provenance`` goes under the key ``vtrim``.
+
+    aux_layer_ids: None leaves the choice to the engines' default. The special ids are those of
+    ``target_config``.
+    """
     config: dict[str, Any] = {
         "architectures": ["LlamaForCausalLMEagle3"],
         "model_type": "llama",
@@ -70,31 +78,45 @@ def draft_config(
         "torch_dtype": "bfloat16",
         "use_cache": True,
     }
-    if aux_layer_ids != _engine_default(shape.num_target_layers):
+    if aux_layer_ids not in (None, _engine_default(shape.num_target_layers)):
         low, mid, high = aux_layer_ids
         config["eagle_aux_hidden_state_layer_ids"] = [low, mid, high]  # vLLM: hidden_states index
         config["eagle_config"] = {  # SGLang: the block whose output is taken
             "use_aux_hidden_state": True,
             "eagle_aux_hidden_state_layer_ids": [low - 1, mid - 1, high - 1],
         }
-    config["vtrim"] = {**provenance, "num_target_layers": shape.num_target_layers}
+    config["vtrim"] = dict(provenance)
+    if shape.num_target_layers:  # unknown for drafts of others
+        config["vtrim"]["num_target_layers"] = shape.num_target_layers
     return config
 
 
 def save_draft(
     folder: Path, model: Eagle3Draft, vocab: DraftVocab, config: dict[str, Any], card: str
 ) -> None:
-    """Writes the folder's files one by one, each atomically, the weights last (bf16).
+    """Writes a trained draft in bf16; see ``write_draft``."""
+    tensors = {
+        name: value.detach().to("cpu", torch.bfloat16).contiguous()
+        for name, value in model.state_dict().items()
+    }
+    write_draft(folder, tensors, vocab, config, card)
+
+
+def write_draft(
+    folder: Path,
+    weights: Mapping[str, Tensor],
+    vocab: DraftVocab,
+    config: dict[str, Any],
+    card: str,
+) -> None:
+    """Writes the folder's files one by one, each atomically, the weights last, as they are.
 
     Raises:
         InputError: the disk is full; no file is left under a final name half-written.
     """
     from safetensors.torch import save
 
-    tensors: dict[str, Tensor] = {
-        name: value.detach().to("cpu", torch.bfloat16).contiguous()
-        for name, value in model.state_dict().items()
-    }
+    tensors = dict(weights)
     if not vocab.is_full:
         tensors["d2t"] = torch.from_numpy(vocab.d2t)
         tensors["t2d"] = torch.from_numpy(vocab.t2d)
@@ -110,9 +132,15 @@ def save_draft(
 
 
 def load_draft(
-    folder: str | Path, *, dtype: torch.dtype = torch.float32, device: str = "cpu"
+    folder: str | Path,
+    *,
+    dtype: torch.dtype = torch.float32,
+    device: str = "cpu",
+    num_target_layers: int = 0,
 ) -> LoadedDraft:
     """Reads a draft in the portable layout.
+
+    num_target_layers: the target's, where it is known; drafts of others do not tell it.
 
     Raises:
         InputError: the folder or a file is missing, incomplete, or not an EAGLE-3 draft.
@@ -128,28 +156,25 @@ def load_draft(
         raise InputError(
             f"{folder / WEIGHTS}: holds no fc.weight and lm_head.weight; not an EAGLE-3 draft."
         )
+    refuse_variants(flat_config(config), tensors.keys(), str(folder / WEIGHTS))
     vocab = _read_vocab(folder, tensors, config)
-    shape = _read_shape(config, tensors)
+    shape = _read_shape(config, tensors, num_target_layers)
     model = Eagle3Draft(shape, torch.from_numpy(vocab.ids))
     try:
         model.load_state_dict(tensors)
     except RuntimeError as error:
         lines = " ".join(str(error).split())
         raise InputError(f"{folder / WEIGHTS}: not this layout ({lines})") from error
-    low, mid, high = _aux_layers(folder, config, shape.num_target_layers)
+    aux = _aux_layers(folder, config, shape.num_target_layers)
     model = model.to(device, dtype).eval().requires_grad_(False)
-    return LoadedDraft(model, vocab, (low, mid, high), config)
+    return LoadedDraft(model, vocab, aux, config)
 
 
 def _aux_layers(folder: Path, config: dict[str, Any], num_layers: int) -> tuple[int, int, int]:
-    """The ids that config.json names (hidden_states indices), else the engines' default."""
-    named = config.get("eagle_aux_hidden_state_layer_ids")
-    if named is None:
-        return default_aux_layers(num_layers)
-    if not isinstance(named, list) or len(named) != 3:
-        raise InputError(f"{folder / 'config.json'}: names auxiliary layers {named}, not three.")
-    low, mid, high = (int(index) for index in named)
-    return low, mid, high
+    """The states that config.json names (hidden_states indices), else the engines' default."""
+    known = num_layers if num_layers > 3 else 0  # 1 stands for an unknown target
+    named = named_aux_layers(config, known, str(folder / "config.json"), [])
+    return named or default_aux_layers(num_layers)
 
 
 def _read_weights(path: Path) -> dict[str, Tensor]:
@@ -183,11 +208,19 @@ def _read_vocab(folder: Path, tensors: dict[str, Tensor], config: dict[str, Any]
     return DraftVocab.of(ids, int(t2d.numel()))
 
 
-def _read_shape(config: dict[str, Any], tensors: dict[str, Tensor]) -> DraftShape:
+def _read_shape(
+    config: dict[str, Any], tensors: dict[str, Tensor], num_target_layers: int
+) -> DraftShape:
     """The draft's dimensions from its own config; layer count from the provenance entry."""
+    scaling = rope_scaling(config)
+    if scaling is not None:
+        raise InputError(
+            f"config.json asks for rope scaling '{scaling}', which vtrim's decoder cannot apply. "
+            "`vtrim trim --rope-theta BASE` writes the plain base the draft was trained with."
+        )
     provenance = config.get("vtrim") or {}
-    layers = int(provenance.get("num_target_layers") or 0)
-    if layers == 0 and not config.get("eagle_aux_hidden_state_layer_ids"):
+    layers = int(provenance.get("num_target_layers") or num_target_layers)
+    if layers == 0 and not flat_config(config).get("eagle_aux_hidden_state_layer_ids"):
         raise InputError(
             "config.json names neither the target's layer count nor auxiliary layers; "
             "import the draft first."

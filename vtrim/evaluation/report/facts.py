@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from vtrim.artifacts import Run, read_json
-from vtrim.errors import InputError
+from vtrim.errors import InputError, MismatchError
+from vtrim.trimming.coverage import Coverage
 
 STEPS = {
     "coverage": "vtrim coverage DATA.jsonl",
@@ -23,8 +26,10 @@ STEPS = {
 class Facts:
     """The content of a run folder; None and empty where a step has not been run.
 
-    curve: sizes k with coverage and held-out coverage at each; metrics: lines of training, in
-    order; cut_lines: unreadable ones left out; evals: results by name, oldest first.
+    curve: sizes k with coverage and held-out coverage at each; coverage: the counts, over the rows
+    of the target's head; token_texts: text of counted ids; step_times: what ``vtrim flops
+    --measure`` left; metrics: lines of training, in order; evals: results by name, oldest first;
+    notes: what a reader has to know about what is shown.
     """
 
     root: Path
@@ -32,8 +37,11 @@ class Facts:
     curve: dict[str, list[Any]] | None
     search: dict[str, Any] | None
     metrics: list[dict[str, Any]]
-    cut_lines: int
     evals: dict[str, dict[str, Any]]
+    coverage: Coverage | None = None
+    token_texts: dict[str, str] = field(default_factory=dict)
+    step_times: dict[str, Any] | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def steps(self) -> dict[str, Any]:
@@ -75,31 +83,60 @@ def read_facts(run: Run) -> Facts:
             f"{run.root}: no run here (no run.json). Run `{STEPS['coverage']}` first, or name "
             "another run folder with --run."
         )
-    search = read_json(run.search) if run.search.exists() else None
+    search = _read_if_there(run.search)
+    coverage, notes = _counts(run, search)
     metrics, cut = _read_lines(run.train / "metrics.jsonl")
+    if cut:
+        notes.append(f"{cut} line(s) of train/metrics.jsonl could not be read and are left out.")
     return Facts(
         root=run.root,
         manifest=run.read(),
-        curve=_curve(run, search),
+        curve=_curve(coverage, search),
         search=search,
         metrics=metrics,
-        cut_lines=cut,
         evals=_read_evals(run.eval),
+        coverage=coverage,
+        token_texts=_read_if_there(run.token_texts) or {},
+        step_times=_read_if_there(run.step_times),
+        notes=tuple(notes),
     )
 
 
-def _curve(run: Run, search: dict[str, Any] | None) -> dict[str, list[Any]] | None:
+def _read_if_there(path: Path) -> Any:
+    return read_json(path) if path.exists() else None
+
+
+def _counts(run: Run, search: dict[str, Any] | None) -> tuple[Coverage | None, list[str]]:
+    """The counts, if they can be read, and what is wrong with them beside a finished search.
+
+    Raises:
+        InputError: they cannot be read and there is nothing else to show.
+    """
+    if not run.coverage.exists():
+        return None, []
+    try:
+        coverage = Coverage.load(run.coverage)
+        if search is None:
+            return coverage, []
+        counts = coverage.for_target(search["shape"]["target_vocab_size"])
+    except (InputError, MismatchError) as error:
+        if search is None:
+            raise
+        return None, [f"Left out is what needs the counts: {error}"]
+    if coverage.fingerprint == search["coverage_fingerprint"]:
+        return counts, []
+    note = "The search is of other counts than those shown here: run `vtrim search` again."
+    return counts, [note]
+
+
+def _curve(coverage: Coverage | None, search: dict[str, Any] | None) -> dict[str, list[Any]] | None:
     """The curve of the search, else one drawn from the counts."""
     if search is not None:
         curve: dict[str, list[Any]] = search["curve"]
         return curve
-    if not run.coverage.exists():
+    if coverage is None:
         return None
-    import numpy as np
-
-    from vtrim.trimming.coverage import Coverage
-
-    found = Coverage.load(run.coverage).curve()
+    found = coverage.curve()
     sizes = np.unique(np.geomspace(1, max(1, found.max_k), 400).round().astype(int)).tolist()
     return {
         "k": sizes,

@@ -1,4 +1,4 @@
-"""Figures of the vocabulary: coverage, utility, FLOPs. Plain mappings that plotly.js draws."""
+"""What all figures share, and FLOPs by component. Plain mappings that plotly.js draws."""
 
 from __future__ import annotations
 
@@ -44,56 +44,6 @@ def shares(title: str) -> dict[str, Any]:
     return {"title": {"text": title}, "tickformat": ".0%"}
 
 
-def coverage_figure(curve: dict[str, list[Any]], search: dict[str, Any] | None) -> Figure:
-    """Share of reply tokens covered at each size: all rows, and held-out rows never counted."""
-    hover = "k %{x:,}: %{y:.2%}<extra>%{fullData.name}</extra>"
-    data = [line(curve["k"], curve["coverage"], "all rows", BLUE, hovertemplate=hover)]
-    if any(share is not None for share in curve["heldout_coverage"]):
-        heldout = curve["heldout_coverage"]
-        style = {"dash": "dash"}
-        data.append(
-            line(curve["k"], heldout, "held-out rows", ORANGE, hovertemplate=hover, line=style)
-        )
-    layout: dict[str, Any] = {"xaxis": log_sizes(), "yaxis": shares("coverage C(k)")}
-    if search is not None:
-        label = f"k* = {search['k']:,}"
-        data.append(_mark(search["k"], search["coverage"], label, hover))
-        layout["shapes"] = [_vertical(search["k"])]
-    return {"data": data, "layout": layout}
-
-
-def utility_figure(search: dict[str, Any]) -> Figure:
-    """Utility over size: the exact curve, TPE's trials, and the plateau near the optimum."""
-    curve, hover = search["curve"], "k %{x:,}: U = %{y:.5f}<extra>%{fullData.name}</extra>"
-    data = [line(curve["k"], curve["utility"], "U(k)", BLUE, hovertemplate=hover)]
-    for feasible, name, colour, symbol in (
-        (True, "TPE trial", ORANGE, "circle"),
-        (False, "below the floor", GREY, "x"),
-    ):
-        trials = [t for t in search["trial_log"] if bool(t["feasible"]) is feasible]
-        if trials:
-            data.append(
-                {
-                    "type": "scatter",
-                    "mode": "markers",
-                    "name": name,
-                    "x": [trial["k"] for trial in trials],
-                    "y": [trial["utility"] for trial in trials],
-                    "customdata": [trial["number"] for trial in trials],
-                    "marker": {"color": colour, "size": 7, "symbol": symbol, "opacity": 0.65},
-                    "hovertemplate": "trial %{customdata}, " + hover,
-                }
-            )
-    data.append(_mark(search["k"], search["utility"], f"k* = {search['k']:,}", hover))
-    low, high = search["plateau"]
-    layout = {
-        "xaxis": log_sizes(),
-        "yaxis": {"title": {"text": "utility U(k)"}},
-        "shapes": [_band(low, high), _vertical(search["k"])],
-    }
-    return {"data": data, "layout": layout}
-
-
 def flops_figure(search: dict[str, Any]) -> Figure:
     """FLOPs of one draft token at the full vocabulary and at k*, by component."""
     shape = DraftShape(**search["shape"])
@@ -129,42 +79,3 @@ def flops_figure(search: dict[str, Any]) -> Figure:
         "height": 280,
     }
     return {"data": data, "layout": layout}
-
-
-def _mark(x: Any, y: Any, label: str, hover: str) -> dict[str, Any]:
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "x": [x],
-        "y": [y],
-        "name": label,
-        "marker": {"color": RED, "size": 11, "symbol": "diamond"},
-        "hovertemplate": hover,
-    }
-
-
-def _vertical(x: Any) -> dict[str, Any]:
-    return {
-        "type": "line",
-        "x0": x,
-        "x1": x,
-        "yref": "paper",
-        "y0": 0,
-        "y1": 1,
-        "line": {"color": RED, "width": 1, "dash": "dot"},
-    }
-
-
-def _band(low: Any, high: Any) -> dict[str, Any]:
-    return {
-        "type": "rect",
-        "x0": low,
-        "x1": high,
-        "yref": "paper",
-        "y0": 0,
-        "y1": 1,
-        "fillcolor": GREEN,
-        "opacity": 0.15,
-        "line": {"width": 0},
-        "layer": "below",
-    }

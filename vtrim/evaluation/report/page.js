@@ -2,6 +2,7 @@
 (function () {
   "use strict";
   const figures = JSON.parse(document.getElementById("figures").textContent);
+  window.vtrimFigures = figures;
   const holders = document.querySelectorAll("[data-figure]");
 
   function colour(name) {
@@ -12,7 +13,7 @@
     const narrow = width < 480;
     const axis = (given) => ({
       gridcolor: colour("--grid"), zerolinecolor: colour("--grid"), linecolor: colour("--grid"),
-      automargin: true, ...given, ...(narrow && given.type === "log" ? { dtick: 1 } : {}),
+      automargin: true, ...given, ...(given.type === "log" ? { tickfont: { size: 11 }, dtick: narrow ? 1 : "D2" } : {}),
     });
     return {
       height: 340, ...layout,

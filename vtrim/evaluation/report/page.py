@@ -10,12 +10,24 @@ from typing import Any
 
 from vtrim import __version__
 from vtrim.artifacts import Run, write_text
-from vtrim.evaluation.report import figures, figures_run, tables
+from vtrim.evaluation.report import figures, figures_run, figures_sizes, tables
+from vtrim.evaluation.report.explorer import Explorer, explorer, static_sizes
 from vtrim.evaluation.report.facts import Facts, read_facts
 from vtrim.evaluation.report.figures import Figure
-from vtrim.evaluation.report.rules import measured_rules
+from vtrim.evaluation.report.reasons import reason_tables
+from vtrim.evaluation.report.rules import measured_rules, percent
 
 HERE = Path(__file__).parent
+SCRIPTS = ("page.js", "explorer.js")
+READOUTS = {
+    "k": "size k",
+    "coverage": "coverage C(k)",
+    "heldout": "held-out C(k)",
+    "reduction": "FLOPs saved R(k)",
+    "utility": "utility U(k)",
+    "speed": "tokens/s",
+    "misses": "first miss",
+}
 
 
 @dataclass(frozen=True)
@@ -35,9 +47,10 @@ def write_report(run: Run, output: Path | None = None) -> dict[str, Any]:
         InputError: nothing has been run in this folder, or a file of it is not whole.
     """
     facts = read_facts(run)
-    plots = list(_plots(facts))
+    sizes = explorer(facts)
+    plots = list(_plots(facts, sizes))
     path = output or run.report
-    write_text(path, render(facts, plots))
+    write_text(path, render(facts, plots, sizes))
     return {
         "artifact": str(path),
         "bytes": path.stat().st_size,
@@ -47,7 +60,7 @@ def write_report(run: Run, output: Path | None = None) -> dict[str, Any]:
     }
 
 
-def render(facts: Facts, plots: list[Plot]) -> str:
+def render(facts: Facts, plots: list[Plot], sizes: Explorer | None) -> str:
     """The page as text. Everything from the run is escaped."""
     import jinja2
     from plotly.offline import get_plotlyjs
@@ -61,17 +74,32 @@ def render(facts: Facts, plots: list[Plot]) -> str:
         target=facts.target.get("name") or facts.target.get("tokenizer") or "unknown target",
         folder=str(facts.root),
         missing=facts.missing,
-        cut_lines=facts.cut_lines,
+        notes=facts.notes,
         tiles=tables.tiles(facts),
+        **_explorer_parts(facts, sizes),
         plots=plots,
         speed_columns=tables.SPEED_COLUMNS,
         speed_rows=tables.speed_rows(facts),
         provenance=tables.provenance(facts),
         figures_json=script_json(drawn),
         plotly_js=get_plotlyjs(),
-        page_js=(HERE / "page.js").read_text(encoding="utf-8"),
+        page_js="\n".join((HERE / name).read_text(encoding="utf-8") for name in SCRIPTS),
         page_css=(HERE / "page.css").read_text(encoding="utf-8"),
     )
+
+
+def _explorer_parts(facts: Facts, sizes: Explorer | None) -> dict[str, Any]:
+    """What the template of the slider reads."""
+    if sizes is None:
+        return {"explorer": None}
+    return {
+        "explorer": sizes,
+        "explorer_json": script_json(sizes),
+        "readouts": [(name, label) for name, label in READOUTS.items() if name in sizes],
+        "static_sizes": static_sizes(sizes),
+        "reasons": reason_tables(facts.search),
+        "percent": percent,
+    }
 
 
 def script_json(value: Any) -> str:
@@ -80,9 +108,9 @@ def script_json(value: Any) -> str:
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
-def _plots(facts: Facts) -> Iterator[Plot]:
+def _plots(facts: Facts, sizes: Explorer | None) -> Iterator[Plot]:
     """The figures that the run has data for, in the order of the chain."""
-    yield from _vocabulary_plots(facts)
+    yield from _vocabulary_plots(facts, sizes)
     for name, title, text, figure in (
         ("loss", "Training loss", LOSS_TEXT, figures_run.loss_figure(facts.metrics)),
         ("accuracy", "Accuracy by step", ACCURACY_TEXT, figures_run.accuracy_figure(facts.metrics)),
@@ -101,24 +129,40 @@ def _plots(facts: Facts) -> Iterator[Plot]:
             yield Plot(name, title, text, figure)
 
 
-def _vocabulary_plots(facts: Facts) -> Iterator[Plot]:
+def _vocabulary_plots(facts: Facts, sizes: Explorer | None) -> Iterator[Plot]:
     if facts.curve is not None:
-        figure = figures.coverage_figure(facts.curve, facts.search)
+        figure = figures_sizes.coverage_figure(facts.curve, facts.search, sizes)
         yield Plot("coverage", "Coverage", COVERAGE_TEXT, figure)
     if facts.search is not None:
-        figure = figures.utility_figure(facts.search)
-        yield Plot("utility", "Utility", utility_text(facts.search), figure)
+        title, text = utility_text(facts.search)
+        yield Plot("utility", title, text, figures_sizes.utility_figure(facts.search))
+    for name, title, text, drawn in (
+        ("domains", "Coverage by text", DOMAINS_TEXT, figures_sizes.domains_figure(sizes)),
+        ("misses", "First missing token", MISSES_TEXT, figures_sizes.misses_figure(sizes)),
+    ):
+        if drawn is not None:
+            yield Plot(name, title, text, drawn)
+    if facts.search is not None:
         figure = figures.flops_figure(facts.search)
         yield Plot("flops", "FLOPs of a draft token", FLOPS_TEXT, figure)
 
 
-def utility_text(search: dict[str, Any]) -> str:
-    """What was searched, with which result beside the exact optimum."""
+def utility_text(search: dict[str, Any]) -> tuple[str, str]:
+    """The title, and what was searched, with which result beside the exact optimum."""
     low, high = search["plateau"]
-    return (
+    exact = f"the exact optimum is k = {search['exact']['k']:,}"
+    if search.get("tpe"):
+        exact = f"{search['trials']} TPE trials; {exact}, regret {search['regret']:.1g}"
+    if search.get("objective") == "throughput":
+        times = search["throughput"]["times"]["source"]
+        text = (
+            f"Expected tokens per second with times {times}; coverage at least {search['cmin']:g}. "
+            f"{exact}. Shaded: every k from {low:,} to {high:,} is within 1 % of the optimum."
+        )
+        return "Expected speed", text
+    return "Utility", (
         f"U(k) = {search['alpha']} C(k) + {1 - search['alpha']:.4g} R(k), coverage at least "
-        f"{search['cmin']}. {search['trials']} TPE trials; the exact optimum is "
-        f"k = {search['exact']['k']:,}, regret {search['regret']:.1e}. "
+        f"{search['cmin']:g}. {exact}. "
         f"Shaded: every k from {low:,} to {high:,} is within 0.001 of the optimum."
     )
 
@@ -126,6 +170,12 @@ def utility_text(search: dict[str, Any]) -> str:
 COVERAGE_TEXT = (
     "Share of the target's reply tokens that a draft vocabulary of size k contains. The held-out "
     "curve ranks tokens without the held-out rows: what to expect on new text."
+)
+DOMAINS_TEXT = "One vocabulary, chosen on all rows together, on each text alone."
+MISSES_TEXT = (
+    "Share of held-out conversations that meet a token without a seat among their first N reply "
+    "tokens; a shorter conversation counts with what it has. The target emits such a token itself, "
+    "and the round ends there."
 )
 FLOPS_TEXT = (
     "Matrix products of one draft step, a multiply-add counted as two. A model, not a measurement: "

@@ -26,8 +26,13 @@ class Measured:
         return self.name(self.rule)
 
     def name(self, rule: str) -> str:
-        """Run and rule; escaped, because plotly.js reads a little HTML in its texts."""
-        return html.escape(f"{self.run}: {rule}", quote=False)
+        """Run and rule, once where they are the same, for a figure."""
+        return escaped(rule if rule.split()[0] == self.run else f"{self.run}: {rule}")
+
+
+def escaped(text: str) -> str:
+    """Text of the run for plotly.js, which reads a little HTML in its texts."""
+    return html.escape(text, quote=False)
 
 
 def measured_rules(evals: Mapping[str, Mapping[str, Any]]) -> list[Measured]:

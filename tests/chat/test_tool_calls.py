@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from vtrim.chat.conversation import Origin, conversation_of
+from vtrim.chat.render import Renderer
+from vtrim.chat.template import ChatTemplate, TemplateRefusal
+from vtrim.chat.tool_calls import CallForm, learn_form
+
+CALL = {"function": {"name": "f", "arguments": {"x": 1}}}
+HEAD = "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' }}"
+TAIL = "{{ '<|im_end|>\n' }}{% endfor %}"
+PROMPT = "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+WRITERS = {
+    # as Hermes: an object, printed by the template
+    "object": "{{ m['content'] }}{% for c in m['tool_calls'] %}{{ c['function']['name'] }}"
+    "{{ c['function']['arguments'] | tojson }}{% endfor %}",
+    # as DeepSeek: a text, and only beside null content
+    "text beside null": "{% if m['content'] is none %}{% for c in m['tool_calls'] %}"
+    "{{ c['type'] + c['function']['name'] + c['function']['arguments'] }}{% endfor %}"
+    "{% else %}{{ m['content'] }}{% endif %}",
+    "xml": "{{ m['content'] }}{% for c in m['tool_calls'] %}{{ '<' + c['function']['name'] }}"
+    "{% for k, v in c['function']['arguments'].items() %}{{ ' ' ~ k ~ '=' ~ v }}{% endfor %}"
+    "{{ '>' }}{% endfor %}",
+    "none": "{{ m['content'] }}",
+}
+
+
+def with_template(tokenizer: Any, writer: str) -> Any:
+    made = copy.deepcopy(tokenizer)
+    made.chat_template = HEAD + WRITERS[writer] + TAIL + PROMPT
+    return made
+
+
+def asking(call: dict[str, Any], content: str | None = None) -> Any:
+    turns = [
+        {"role": "user", "content": "q"},
+        {"role": "assistant", "content": content, "tool_calls": [call]},
+    ]
+    return conversation_of({"messages": turns}, Origin("made.jsonl", 1))
+
+
+def test_a_form_keeps_what_it_does_not_know() -> None:
+    form = CallForm(null_content=True, as_text=True)
+    plain = {"role": "assistant", "content": "hi"}
+    assert form.apply(plain) is plain
+    beside = form.apply({**plain, "tool_calls": [{"id": "7", **CALL}]})
+    assert beside["content"] == "hi"  # null only where there is no text
+    assert beside["tool_calls"] == [
+        {"id": "7", "type": "function", "function": {"name": "f", "arguments": '{"x": 1}'}}
+    ]
+    assert form.apply({**plain, "content": "", "tool_calls": ["odd"]})["tool_calls"] == ["odd"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [({"x": 1}, {"x": 1}), ('{"x": 1}', {"x": 1}), ("", {}), (None, {}), ("{x", "{x")],
+)
+def test_arguments_become_an_object_where_they_can(arguments: Any, expected: Any) -> None:
+    form = CallForm(null_content=False, as_text=False)
+    call = {"name": "f", "arguments": arguments}
+    found = form.apply({"role": "assistant", "content": "", "tool_calls": [call]})
+    assert found["tool_calls"][0]["function"]["arguments"] == expected
+
+
+@pytest.mark.parametrize(
+    ("writer", "expected"),
+    [
+        ("object", 'f{"x": 1}<|im_end|>'),
+        ("text beside null", 'functionf{"x": 1}<|im_end|>'),
+        ("xml", "<f x=1><|im_end|>"),
+    ],
+)
+@pytest.mark.parametrize("as_text", [False, True])
+def test_a_call_is_written_in_the_form_that_the_template_takes(
+    bpe: Callable, writer: str, expected: str, as_text: bool
+) -> None:
+    call = copy.deepcopy(CALL)
+    if as_text:
+        call["function"]["arguments"] = json.dumps(CALL["function"]["arguments"])
+    [sample] = ChatTemplate(with_template(bpe("llama3", "chatml"), writer)).samples(asking(call))
+    assert sample.text[slice(*sample.spans[0])] == expected
+
+
+def test_calls_beside_text_are_refused_where_the_template_would_drop_them(bpe: Callable) -> None:
+    template = ChatTemplate(with_template(bpe("llama3", "chatml"), "text beside null"))
+    assert template.samples(asking(CALL))
+    with pytest.raises(TemplateRefusal, match="writes no tool calls beside text"):
+        template.samples(asking(CALL, "let me look"))
+
+
+def test_a_row_whose_calls_the_template_drops_is_skipped_and_named(bpe: Callable) -> None:
+    renderer = Renderer(with_template(bpe("llama3", "chatml"), "none"))
+    assert renderer.samples(asking(CALL)) == []
+    assert renderer.skipped.counts == {"template refusal": 1}
+    assert "made.jsonl:1: the chat template writes no tool calls" in renderer.skipped.lines()[0]
+
+
+def test_a_template_that_refuses_every_probe_gets_the_first_form() -> None:
+    assert learn_form(lambda _: None, "") == CallForm(null_content=False, as_text=False)

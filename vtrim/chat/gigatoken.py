@@ -1,0 +1,89 @@
+"""The PyPI package ``gigatoken`` as a faster encoder, used only where it proves itself.
+
+Optional, in beta, and of one author: so its ids are compared with those of ``tokenizers`` on hard
+texts when it is set up, and on a sample of the conversations of every run (see ``feed``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vtrim.chat.encoders import Ragged, TokenizersEncoder, equal, hard_texts
+from vtrim.errors import InputError
+
+# Its cache of pre-tokens is never emptied: a new encoder takes over when the process has grown by
+# so much while encoding, or after so much text, whichever comes first.
+_MAX_GROWTH = 64 << 20  # [bytes]
+_MAX_CHARACTERS = 256_000_000
+_REMEDY = "Leave --encoder out, or give --encoder tokenizers."
+
+
+class NotProved(InputError):  # noqa: N818 - the caller may go on without it
+    """gigatoken is not installed, does not take this tokenizer, or gives other ids."""
+
+
+class GigatokenEncoder:
+    """Ids by gigatoken, on the calling thread alone.
+
+    Raises:
+        NotProved: it cannot be used for this tokenizer.
+    """
+
+    name = "gigatoken"
+
+    def __init__(self, backend: Any) -> None:
+        self._definition = backend.to_str()
+        self._engine = self._start()
+        self._grown = self._seen = 0
+        texts = hard_texts(backend)
+        try:
+            found = self.encode(texts)
+        except Exception as error:  # a panic of its native code is no error of ours
+            raise NotProved(f"gigatoken fails on hard texts ({_line(error)}). {_REMEDY}") from error
+        if not equal(found, TokenizersEncoder(backend).encode(texts)):
+            raise NotProved(f"gigatoken gives other ids than tokenizers here. {_REMEDY}")
+
+    def encode(self, texts: Sequence[str]) -> Ragged:
+        """The ids of the texts."""
+        if self._grown > _MAX_GROWTH or self._seen > _MAX_CHARACTERS:
+            self._engine = None  # before the next is made: both at once would double the memory
+            self._engine = self._start()
+            self._grown = self._seen = 0
+        before = _resident()
+        layout = self._engine.encode_batch(list(texts), parallel=False).layout
+        ends = np.asarray(layout.offsets.data, dtype=np.int64)
+        ids = np.asarray(layout.content.data[ends[0] : ends[-1]], dtype=np.int64)
+        self._seen += sum(map(len, texts))
+        self._grown += _resident() - before - ids.nbytes
+        return Ragged(ids, np.diff(ends))
+
+    def _start(self) -> Any:
+        try:
+            from gigatoken import Tokenizer
+        except ImportError as error:
+            raise NotProved(
+                f"gigatoken is not installed. Install it (pip install 'vtrim[fast]'). {_REMEDY}"
+            ) from error
+        try:
+            return Tokenizer.from_json(self._definition).backend
+        except Exception as error:
+            raise NotProved(
+                f"gigatoken does not take this tokenizer ({_line(error)}). {_REMEDY}"
+            ) from error
+
+
+def _resident() -> int:
+    """Memory of this process that is resident [bytes]; 0 where the system does not tell (/proc)."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+    except OSError:
+        return 0
+
+
+def _line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

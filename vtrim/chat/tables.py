@@ -1,0 +1,133 @@
+"""Rows of parquet files and of Arrow files that ``datasets`` saved, a few at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from vtrim.chat.forms import BESIDE, LEADING
+from vtrim.chat.rows import ELSEWHERE, Bad, Opened, Row, Shard
+from vtrim.chat.streams import open_file
+from vtrim.chat.turns import without_nulls
+from vtrim.errors import InputError
+
+_ROWS = 64  # converted to Python objects at a time
+_BUFFER = 1 << 16  # [bytes] of a column read ahead; else a whole row group is held
+
+
+@contextmanager
+def open_parquet(path: Path, shard: Shard, more_columns: Sequence[str] | None) -> Iterator[Opened]:
+    """The rows of a parquet file; of a table with chat columns, only those that matter.
+
+    more_columns: columns to be read besides; None for all.
+
+    Raises:
+        InputError: it is missing, cut or damaged.
+    """
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    pa.set_memory_pool(pa.system_memory_pool())  # the default one keeps what was freed
+    with open_file(path) as raw:
+        try:
+            file = parquet.ParquetFile(
+                raw, buffer_size=_BUFFER, pre_buffer=False, page_checksum_verification=True
+            )
+        except (pa.ArrowException, OSError) as error:
+            raise InputError(f"{path}: not a whole parquet file ({_line(error)}).") from error
+        batches = file.iter_batches(
+            _ROWS, columns=_wanted(file.schema_arrow.names, more_columns), use_threads=False
+        )
+        size, total = path.stat().st_size, max(file.metadata.num_rows, 1)
+        progress = _Progress(size / total)
+        yield Opened(_rows(batches, shard, progress), progress.position)
+
+
+@contextmanager
+def open_arrow(
+    paths: Sequence[Path], shard: Shard, more_columns: Sequence[str] | None
+) -> Iterator[Opened]:
+    """The rows of Arrow stream files, one after the other; columns as in ``open_parquet``.
+
+    Raises:
+        InputError: one is missing, cut or damaged.
+    """
+    progress = _Progress(0)
+    batches = _arrow_batches(paths, progress, more_columns)
+    yield Opened(_rows(batches, shard, progress), progress.position)
+
+
+class _Progress:
+    """Bytes read so far: of whole files, plus an even share for each row."""
+
+    def __init__(self, bytes_per_row: float) -> None:
+        self.bytes_per_row = bytes_per_row
+        self.rows = 0
+        self.done = 0
+
+    def position(self) -> int:
+        return self.done + int(self.rows * self.bytes_per_row)
+
+
+def _arrow_batches(
+    paths: Iterable[Path], progress: _Progress, more_columns: Sequence[str] | None
+) -> Iterator[Any]:
+    import pyarrow as pa
+
+    for path in paths:
+        before = progress.done
+        with open_file(path) as raw:
+            try:
+                reader = pa.ipc.open_stream(raw)
+            except (pa.ArrowException, OSError) as error:
+                raise InputError(f"{path}: not a whole Arrow file ({_line(error)}).") from error
+            names = _wanted(reader.schema.names, more_columns) or reader.schema.names
+            for whole in reader:
+                batch = whole.select(names)
+                for start in range(0, batch.num_rows, _ROWS):
+                    yield batch.slice(start, _ROWS)
+                progress.done = before + raw.tell()
+        progress.done = before + path.stat().st_size
+
+
+def _rows(batches: Iterable[Any], shard: Shard, progress: _Progress) -> Iterator[Row]:
+    """The rows of record batches, without the nulls that Arrow fills objects up with."""
+    import pyarrow as pa
+
+    number = 0
+    try:
+        for batch in batches:
+            first = (shard.index - number) % shard.count
+            own = range(first, batch.num_rows, shard.count)
+            part = batch if shard.count == 1 else batch.take(pa.array(own, pa.int64()))
+            values = dict(zip(own, _values(part), strict=True))
+            for i in range(batch.num_rows):
+                yield number + i + 1, values.get(i, ELSEWHERE)
+            number += batch.num_rows
+            progress.rows = number
+    except (pa.ArrowException, OSError) as error:
+        bad = Bad(f"the table is cut or damaged: {_line(error)}; nothing after it can be read")
+        yield number + 1, bad if shard.owns(number) else ELSEWHERE
+
+
+def _values(batch: Any) -> list[Any]:
+    try:
+        return [without_nulls(row) for row in batch.to_pylist()]
+    except UnicodeDecodeError:
+        if batch.num_rows == 1:
+            return [Bad("a text is not UTF-8")]
+        return [value for i in range(batch.num_rows) for value in _values(batch.slice(i, 1))]
+
+
+def _wanted(names: Sequence[str], more_columns: Sequence[str] | None) -> list[str] | None:
+    """The columns to read; None for all, where none of them tells the form of a row."""
+    if more_columns is None or not set(names) & {*LEADING, "input_ids"}:
+        return None
+    return [name for name in names if name in {*LEADING, *BESIDE, *more_columns}]
+
+
+def _line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

@@ -1,0 +1,137 @@
+"""What ``vtrim search`` does: loads what the run holds, searches, and leaves what it found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from optuna.storages import BaseStorage
+
+from vtrim import __version__
+from vtrim.artifacts import Run, write_json
+from vtrim.cli import common
+from vtrim.cli.search_target import other_target, own_target
+from vtrim.cli.search_times import step_times
+from vtrim.cli.target_config import ModelSource
+from vtrim.errors import OptionError
+from vtrim.flops.roofline import find_gpu
+from vtrim.trimming.coverage import Coverage
+from vtrim.trimming.journal import open_storage
+from vtrim.trimming.search import SearchResult, search
+from vtrim.trimming.settings import SearchSettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchRequest:
+    """What was typed. source: a target other than the run's. storage: to go on with."""
+
+    settings: SearchSettings
+    source: ModelSource | None
+    storage: str | None
+    gpu: str | None
+
+    def __post_init__(self) -> None:
+        """Refuses options that the objective has no use for.
+
+        Raises:
+            OptionError: one was typed.
+        """
+        objective = self.settings.objective
+        if self.gpu is not None and objective != "throughput":
+            raise OptionError(
+                f"--gpu: --objective {objective} does not use it (only throughput does). Leave it "
+                "out."
+            )
+        if self.storage is not None and objective == "budget":
+            raise OptionError(
+                "--storage: --objective budget tries no sizes, so there is nothing to keep. Leave "
+                "it out."
+            )
+
+
+def run_search(run: Run, request: SearchRequest) -> SearchResult:
+    """Searches with a progress bar over the trials; writes vocabulary, search.json and the step."""
+    settings = request.settings
+    if request.gpu is not None:
+        find_gpu(request.gpu)  # a wrong name stops before any file is read
+    coverage = Coverage.load(run.require(run.coverage, "coverage"))
+    if request.source is None:
+        target = own_target(run, coverage)
+    else:
+        common.hush_libraries()
+        target = other_target(run, coverage, request.source)
+    settings = replace(settings, keep=(*target.stop_ids, *settings.keep))
+    speed = settings.objective == "throughput"
+    times = step_times(run, target, settings, request.gpu) if speed else None
+    with (
+        _storage(run, request) as storage,
+        common.progress("searching", settings.num_trials) as advance,
+    ):
+        result = search(
+            coverage,
+            target.shape,
+            settings,
+            on_trial=advance,
+            times=times,
+            storage=storage,
+            additional=request.storage is not None,
+        )
+    _note_trials(result, request)
+    target.record(run)
+    _write(run, result)
+    return result
+
+
+@contextmanager
+def _storage(run: Run, request: SearchRequest) -> Iterator[BaseStorage | None]:
+    """Where the trials are kept: what was named, else the run's own journal."""
+    if request.settings.objective == "budget":
+        yield None
+        return
+    with open_storage(request.storage or run.search_journal) as storage:
+        if storage.repaired:
+            common.warn(storage.repaired)
+        yield storage.backend
+
+
+def _note_trials(result: SearchResult, request: SearchRequest) -> None:
+    """Says where the search went on, what it left alone and why it stopped early."""
+    log = result.log
+    if log is None:
+        return
+    if request.storage is not None:
+        if log.num_resumed:
+            new = len(log.trials) - log.num_resumed
+            common.note(
+                f"{request.storage}: {log.num_resumed} trials of this search found, {new} new "
+                f"sizes tried."
+            )
+        if log.num_other_studies:
+            common.note(
+                f"{request.storage}: {log.num_other_studies} other searches (other counts or "
+                "settings) are in this storage too; they are left alone."
+            )
+    if log.exhausted:
+        common.note(
+            f"all {result.objective.num_sizes:,} sizes from {result.objective.kmin:,} to "
+            f"{result.objective.kmax:,} are tried: fewer than the trials asked for."
+        )
+
+
+def _write(run: Run, result: SearchResult) -> None:
+    """Leaves the vocabulary, every trial and a note in the run's manifest."""
+    metadata = {
+        "tokenizer_fingerprint": result.tokenizer_fingerprint,
+        "coverage_fingerprint": result.coverage_fingerprint,
+        "vtrim": __version__,
+    }
+    heldout = result.curve.heldout_coverage(result.chosen.k)
+    if heldout is not None and heldout < result.settings.cmin:
+        common.warn(
+            f"on held-out conversations coverage is {100 * heldout:.1f} %, below --cmin "
+            f"{100 * float(result.settings.cmin):g} %: the floor holds for the counted ones only."
+        )
+    result.vocab.save(run.vocab, metadata)
+    write_json(run.search, result.to_json())
+    run.record("search", {**result.summary(), "artifact": str(run.vocab)})

@@ -1,0 +1,68 @@
+"""Which states of the target a foreign draft reads; the same key means two things (vLLM #43671).
+
+vtrim counts as vLLM and speculators do: index j is the state entering block j. SGLang, ModelOpt
+and TensorRT-LLM name the block whose *output* is taken, one less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from vtrim.errors import InputError
+
+KEY = "eagle_aux_hidden_state_layer_ids"
+Triple = tuple[int, int, int]
+
+
+def named_aux_layers(
+    config: Mapping[str, Any], num_layers: int, origin: str, notes: list[str]
+) -> Triple | None:
+    """hidden_states indices that a draft's config names; None where it names none.
+
+    At the top level they are such indices; inside ``eagle_config`` they name blocks and one is
+    added. num_layers: of the target, 0 where unknown.
+
+    Raises:
+        InputError: not three layers, or one that the target does not have.
+    """
+    nested = config.get("eagle_config")
+    inner = nested.get(KEY) if isinstance(nested, Mapping) else None
+    blocks = _triple(inner, origin) if inner else None
+    if config.get(KEY):
+        indices = _triple(config[KEY], origin)
+        if blocks is not None and _entering(blocks) != indices:
+            notes.append(
+                f"auxiliary layers: {list(indices)} at the top level and blocks {list(blocks)} in "
+                "eagle_config name other states; the first are taken"
+            )
+    elif blocks is not None:
+        indices = _entering(blocks)
+        notes.append(f"auxiliary layers {list(blocks)} name blocks: hidden_states {list(indices)}")
+    else:
+        return None
+    if num_layers and not 1 <= indices[0] < indices[1] < indices[2] < num_layers:
+        raise InputError(
+            f"{origin}: auxiliary layers {list(indices)} (hidden_states indices) are not three of "
+            f"1 to {num_layers - 1}, what a target of {num_layers} layers has. "
+            "Name them with --aux-layers."
+        )
+    if num_layers >= 7 and indices == (1, num_layers // 2 - 1, num_layers - 4):
+        notes.append(
+            f"auxiliary layers {list(indices)} are taken for hidden_states; they look like blocks: "
+            f"if so, --aux-layers 2,{num_layers // 2},{num_layers - 3}"
+        )
+    return indices
+
+
+def _triple(value: Any, origin: str) -> Triple:
+    if not isinstance(value, list) or len(value) != 3 or not all(type(j) is int for j in value):
+        raise InputError(f"{origin}: names auxiliary layers {value}, not three numbers.")
+    low, mid, high = sorted(value)
+    return low, mid, high
+
+
+def _entering(blocks: Triple) -> Triple:
+    """The hidden_states indices of what three blocks put out."""
+    low, mid, high = blocks
+    return low + 1, mid + 1, high + 1

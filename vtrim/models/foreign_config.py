@@ -1,0 +1,63 @@
+"""Reading the config.json of any project's draft: flat, or nested in two ways."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from vtrim.errors import InputError
+
+
+def flat_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A draft's config with its nested layer config and its ``eagle_config`` on one level.
+
+    The top level wins, then ``transformer_layer_config`` (speculators), then ``eagle_config``.
+    """
+    parts = [config.get(name) for name in ("eagle_config", "transformer_layer_config")]
+    flat: dict[str, Any] = {}
+    for part in parts:
+        flat.update(part if isinstance(part, Mapping) else {})
+    flat.update(
+        (name, value)
+        for name, value in config.items()
+        if name not in ("eagle_config", "transformer_layer_config", "speculators_config")
+    )
+    return flat
+
+
+def check_residual(config: Mapping[str, Any], flat: Mapping[str, Any], folder: Path) -> None:
+    """Refuses a nested config that leaves ``norm_before_residual`` to whoever reads it.
+
+    Raises:
+        InputError: it does.
+    """
+    nested = isinstance(config.get("transformer_layer_config"), Mapping)
+    if nested and flat.get("norm_before_residual") is None:
+        raise InputError(
+            f"{folder / 'config.json'}: does not say norm_before_residual, which vLLM and "
+            "speculators read differently. Add the value the draft was trained with."
+        )
+
+
+def rope_scaling(flat: Mapping[str, Any]) -> str | None:
+    """The kind of rope scaling that a config names; None for the plain base."""
+    for name in ("rope_scaling", "rope_parameters"):
+        value = flat.get(name)
+        if isinstance(value, Mapping):
+            kind = value.get("rope_type") or value.get("type") or "default"
+            if kind != "default":
+                return str(kind)
+    return None
+
+
+def layout_name(config: Mapping[str, Any], tensors: Iterable[str]) -> str:
+    """Whose layout a checkpoint has, for people to read."""
+    if "vtrim" in config:
+        return "vtrim"
+    if isinstance(config.get("transformer_layer_config"), Mapping):
+        return "speculators"
+    if any(name.removeprefix("model.").startswith("layers.0.") for name in tensors):
+        return "ModelOpt"
+    eagle3 = "LlamaForCausalLMEagle3" in (config.get("architectures") or ())
+    return "SpecForge" if eagle3 else "EAGLE"

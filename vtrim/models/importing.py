@@ -1,0 +1,261 @@
+"""EAGLE-3 drafts of other projects, read into vtrim's naming: EAGLE, SpecForge, ModelOpt, more.
+
+What a checkpoint leaves open (the target's rows, an own head, auxiliary layers) is taken from the
+target where one is named; what would change what the draft computes is refused by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vtrim.artifacts import read_json
+from vtrim.errors import InputError
+from vtrim.models.aux_layers import named_aux_layers
+from vtrim.models.checkpoint import Checkpoint
+from vtrim.models.draft_vocab import draft_mapping
+from vtrim.models.foreign_config import check_residual, flat_config, layout_name, rope_scaling
+from vtrim.models.mapping import FoundVocab
+from vtrim.models.variants import refuse_variants
+from vtrim.shape import DraftShape
+from vtrim.vocab import DraftVocab
+
+_LAYER = (
+    *(f"self_attn.{name}_proj" for name in "qkvo"),
+    *(f"mlp.{name}_proj" for name in ("gate", "up", "down")),
+    *("hidden_norm", "input_layernorm", "post_attention_layernorm"),
+)
+TRUNK = ("fc.weight", "norm.weight", *(f"midlayer.{name}.weight" for name in _LAYER))
+HEAD = "lm_head.weight"
+# not the draft's own: copies of the target's tensors, and tables that are computed
+_DROPPED = ("embed_tokens.weight", "verifier_lm_head.weight", "verifier_norm.weight", "inv_freq")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportTarget:
+    """What an import may ask of the draft's target.
+
+    head: gives its LM head rows [V, d]; called only where the draft has none of its own.
+    """
+
+    name: str
+    num_layers: int
+    vocab_size: int
+    hidden_size: int
+    head: Callable[[], Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportedDraft:
+    """A draft in vtrim's naming, its weights in their own dtype, not a bit changed.
+
+    tensors: every weight of Eagle3Draft, head rows in ascending order of the target ids.
+    config: the draft's own, nested parts flattened. shape: its num_target_layers is 0 where
+    neither config nor target told it. aux_layer_ids: hidden_states indices; None where the
+    config names none, so that engines take their default. notes: what was converted.
+    """
+
+    folder: Path
+    layout: str
+    config: dict[str, Any]
+    shape: DraftShape
+    vocab: DraftVocab
+    tensors: dict[str, Tensor]
+    aux_layer_ids: tuple[int, int, int] | None
+    notes: tuple[str, ...]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Dtype of the head."""
+        return self.tensors[HEAD].dtype
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """What vtrim noted when it wrote the draft; empty for drafts of others."""
+        found = self.config.get("vtrim")
+        return found if isinstance(found, dict) else {}
+
+
+def import_draft(
+    folder: Path,
+    target: ImportTarget | None = None,
+    *,
+    rope_theta: float | None = None,
+    aux_layer_ids: tuple[int, int, int] | None = None,
+) -> ImportedDraft:
+    """Reads a draft of any layout.
+
+    rope_theta: base it was trained with, where the config says otherwise. aux_layer_ids:
+    hidden_states indices, where the config's are missing or in doubt.
+
+    Raises:
+        InputError: files are missing, cut or foreign, the draft is a variant, or something is
+            missing that only the target has.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise InputError(f"{folder}: no such draft folder.")
+    config = read_json(folder / "config.json")
+    if not isinstance(config, dict):
+        raise InputError(f"{folder / 'config.json'}: not a draft's config: an object is expected.")
+    checkpoint = Checkpoint(folder)
+    flat, names = flat_config(config), own_names(checkpoint)
+    origin = str(checkpoint.path)
+    refuse_variants(flat, names, origin)
+    check_residual(config, flat, folder)
+    notes: list[str] = []
+    found = draft_mapping(checkpoint, config, target.vocab_size if target else None)
+    vocab = found.vocab(origin)
+    tensors = _trunk(checkpoint, names)
+    tensors[HEAD] = _head(checkpoint, names, found, target, notes)
+    if found.meaning == "absolute":
+        notes.append("d2t held absolute ids, read as such")
+    _note_config(flat, rope_theta, names, notes)
+    shape = _shape(flat, tensors, vocab, target, rope_theta, origin)
+    _check_target(shape, target, origin)
+    if rope_theta is not None:
+        flat["rope_scaling"] = flat["rope_parameters"] = None
+    return ImportedDraft(
+        folder=folder,
+        layout=layout_name(config, checkpoint.names),
+        config=flat,
+        shape=shape,
+        vocab=vocab,
+        tensors=tensors,
+        aux_layer_ids=aux_layer_ids
+        or named_aux_layers(config, shape.num_target_layers, str(folder / "config.json"), notes),
+        notes=tuple(notes),
+    )
+
+
+def own_names(checkpoint: Checkpoint) -> dict[str, str]:
+    """Own name of each tensor -> its name in the file.
+
+    Raises:
+        InputError: two tensors bear one name.
+    """
+    names: dict[str, str] = {}
+    for name in checkpoint.names:
+        own = name.removeprefix("model.")
+        if own.startswith("layers.0."):
+            own = "midlayer." + own.removeprefix("layers.0.")
+        if own in names:
+            raise InputError(f"{checkpoint.path}: holds both {names[own]} and {name}.")
+        names[own] = name
+    return names
+
+
+def _trunk(checkpoint: Checkpoint, names: Mapping[str, str]) -> dict[str, Tensor]:
+    """All weights but the head; refuses missing and unknown ones."""
+    missing = [name for name in TRUNK if name not in names]
+    if missing:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise InputError(
+            f"{checkpoint.path}: has no {missing[0]}{more}; incomplete or not an EAGLE-3 draft."
+        )
+    known = {*TRUNK, HEAD, "d2t", "t2d"}
+    unknown = [n for n in names if n not in known and not n.endswith(_DROPPED)]
+    if unknown:
+        raise InputError(
+            f"{checkpoint.path}: holds {', '.join(sorted(unknown)[:3])}, which a plain EAGLE-3 "
+            "draft does not have; vtrim cannot run it."
+        )
+    return {name: checkpoint.tensor(names[name]).contiguous() for name in TRUNK}
+
+
+def _head(
+    checkpoint: Checkpoint,
+    names: Mapping[str, str],
+    found: FoundVocab,
+    target: ImportTarget | None,
+    notes: list[str],
+) -> Tensor:
+    """[k, d] head rows in ascending order of their target ids."""
+    if HEAD in names:
+        rows = checkpoint.tensor(names[HEAD])
+        if found.is_sorted:
+            return rows.contiguous()
+        notes.append("head rows stood in another order than their ids; permuted")
+        return rows[torch.from_numpy(found.order)].contiguous()
+    if target is None:
+        raise InputError(
+            f"{checkpoint.path}: has no {HEAD}: its head is the target's. Name it with --target."
+        )
+    notes.append(f"no head of its own: rows of {target.name}")
+    dtype = checkpoint.tensor(names["fc.weight"]).dtype
+    return target.head()[torch.from_numpy(np.sort(found.ids))].to(dtype).contiguous()
+
+
+def _shape(
+    flat: dict[str, Any],
+    tensors: dict[str, Tensor],
+    vocab: DraftVocab,
+    target: ImportTarget | None,
+    rope_theta: float | None,
+    origin: str,
+) -> DraftShape:
+    """Dimensions from the config, held against the tensors."""
+    hidden, fused = tensors["fc.weight"].shape
+    if fused != 3 * hidden:
+        raise InputError(
+            f"{origin}: fc.weight is [{hidden}, {fused}]: a plain draft as wide as its target has "
+            f"[{hidden}, {3 * hidden}]. Other widths need an own embedding, which vtrim lacks."
+        )
+    noted = flat.get("vtrim") if isinstance(flat.get("vtrim"), dict) else {}
+    layers = target.num_layers if target else int((noted or {}).get("num_target_layers") or 0)
+    source = {"max_position_embeddings": 2048, **flat, "vocab_size": vocab.target_vocab_size}
+    source |= {"num_hidden_layers": layers or 1, "rope_theta": rope_theta or flat.get("rope_theta")}
+    try:
+        shape = DraftShape.from_target_config(source)
+    except InputError as error:
+        raise InputError(f"{origin}: {error}") from error
+    wanted = {
+        "fc.weight": shape.hidden_size,
+        HEAD: vocab.size,
+        "midlayer.self_attn.q_proj.weight": shape.num_attention_heads * shape.head_dim,
+        "midlayer.self_attn.k_proj.weight": shape.num_key_value_heads * shape.head_dim,
+        "midlayer.mlp.gate_proj.weight": shape.intermediate_size,
+    }
+    for name, rows in wanted.items():
+        if tensors[name].shape[0] != rows:
+            raise InputError(
+                f"{origin}: {name} has {tensors[name].shape[0]:,} rows, config.json means {rows:,}."
+            )
+    return replace(shape, num_target_layers=layers)
+
+
+def _check_target(shape: DraftShape, target: ImportTarget | None, origin: str) -> None:
+    """Refuses a draft that fits no row or no state of the target."""
+    if target is None:
+        return
+    facts = {
+        "LM head rows": (shape.target_vocab_size, target.vocab_size),
+        "hidden size": (shape.target_hidden_size, target.hidden_size),
+    }
+    for what, (its, wanted) in facts.items():
+        if its != wanted:
+            raise InputError(
+                f"{origin}: made for another target: {its:,} {what}, {target.name} has {wanted:,}."
+            )
+
+
+def _note_config(
+    flat: dict[str, Any], rope_theta: float | None, names: Mapping[str, str], notes: list[str]
+) -> None:
+    """Says what of the config or the file is left out or carried along."""
+    if flat.get("tie_word_embeddings"):
+        notes.append("tie_word_embeddings was true; the draft keeps its own head")
+    if any(name.startswith("embed_tokens") for name in names):
+        notes.append("embed_tokens left out: the draft reads the target's")
+    scaling = rope_scaling(flat)
+    if scaling is not None and rope_theta is None:
+        notes.append(
+            f"rope scaling '{scaling}' is carried along; vtrim's own decoder cannot apply it "
+            "(--rope-theta writes a plain base)"
+        )
