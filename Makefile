@@ -14,6 +14,7 @@ test: $(VENV)/dev.done
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -c "from vtrim.models.smollm2 import ensure_smollm2; ensure_smollm2()"
+	$(BIN)/python tests/fetch_tokenizers.py
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
 lint: $(VENV)/dev.done

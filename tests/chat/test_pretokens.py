@@ -1,9 +1,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable
-from itertools import chain
 from typing import Any
 
 import pytest
@@ -11,64 +9,82 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vtrim.chat.encode import fast_backend
-from vtrim.chat.pretokens import PretokenCounter, _to_ascii
+from vtrim.chat.pretokens import Pretokens, _to_ascii
+
+WORDS = st.lists(
+    st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=12)
+    | st.sampled_from(["it's", "a\n\nb", "x  y", "12345", "(a_b)", "...", "\n.", "\t1"]),
+    max_size=12,
+)
 
 
-def counter_of(tokenizer: Any) -> PretokenCounter:
-    counter = PretokenCounter.build(fast_backend(tokenizer))
-    assert counter is not None
-    return counter
+def pretokens_of(tokenizer: Any) -> Pretokens:
+    made = Pretokens.build(fast_backend(tokenizer))
+    assert made is not None
+    return made
 
 
-def expand(counted: tuple[Any, Any]) -> Counter[int]:
-    found: Counter[int] = Counter()
-    for token, weight in zip(*(array.tolist() for array in counted), strict=True):
-        found[token] += weight
-    return found
+def byte_level(*steps: Any, use_regex: bool = False) -> Any:
+    """A byte-level BPE with these steps before ByteLevel."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    table = {symbol: place for place, symbol in enumerate(pre_tokenizers.ByteLevel.alphabet())}
+    merges = [("\u0120", "1"), ("1", "2"), ("a", "b"), ("\u0120", "a"), ("\u0120", "\u0120")]
+    for pair in merges:
+        table["".join(pair)] = len(table)
+    backend = Tokenizer(models.BPE(table, merges))
+    level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=use_regex)
+    backend.pre_tokenizer = pre_tokenizers.Sequence([*steps, level])
+    return PreTrainedTokenizerFast(tokenizer_object=backend)
 
 
-@pytest.mark.parametrize("split", ["llama3", "o200k"])
+@pytest.mark.parametrize("split", ["llama3", "o200k", "gpt2"])
 @settings(max_examples=150, deadline=None, derandomize=True)
-@given(text=st.text(st.characters(max_codepoint=127), max_size=60))
-def test_counted_pretokens_give_the_tokenizers_own_ids(
-    bpe: Callable, split: str, text: str
-) -> None:
+@given(words=WORDS)
+def test_words_get_the_tokenizers_own_ids(bpe: Callable, split: str, words: list[str]) -> None:
     tokenizer = bpe(split, "chatml")
-    counter = counter_of(tokenizer)
-    pieces = counter.split(text)
-    if pieces is None:
-        assert "<" in text
-        return
-    assert "".join(pieces) == text
-    expected = Counter(tokenizer(text, add_special_tokens=False)["input_ids"])
-    assert expand(counter.ids(Counter(pieces))) == expected
+    made = pretokens_of(tokenizer)
+    spaced = [f" {word}" for word in words if made.takes(word)]
+    found = [ids.tolist() for ids in made.encode(spaced).lists()]
+    assert found == [tokenizer(word, add_special_tokens=False)["input_ids"] for word in spaced]
 
 
-def test_each_pretoken_counts_as_often_as_it_stands(bpe: Callable) -> None:
-    tokenizer = bpe("llama3", "chatml")
-    texts = ["the cat", "the cat sat", "cat the\n\n"] * 50
-    counter = counter_of(tokenizer)
-    pieces = Counter(chain.from_iterable(counter.split(text) or [] for text in texts))
-    expected = Counter(chain.from_iterable(tokenizer(texts, add_special_tokens=False)["input_ids"]))
-    assert expand(counter.ids(pieces)) == expected
+@pytest.mark.parametrize("individual", [True, False])
+def test_steps_that_split_after_one_another_are_followed(individual: bool) -> None:
+    from tokenizers import Regex
+    from tokenizers.pre_tokenizers import Digits, Split
+
+    numbers = Split(Regex(r"\p{N}{1,3}"), "isolated")
+    letters = Split(Regex(r"\s?\p{L}+|\s+(?!\S)|\s+"), "isolated")
+    texts = [" 12a", " ab12345", " a  1\n2b", " .ab"]
+    for tokenizer in (
+        byte_level(Digits(individual_digits=individual), use_regex=True),
+        byte_level(numbers, letters),
+        byte_level(use_regex=True),
+    ):
+        made = pretokens_of(tokenizer)
+        found = [ids.tolist() for ids in made.encode(texts).lists()]
+        assert found == tokenizer(texts, add_special_tokens=False)["input_ids"]
+        splitter = tokenizer.backend_tokenizer.pre_tokenizer
+        for text in texts:
+            assert len(made.split(text)) == len(splitter.pre_tokenize_str(text))
 
 
-@pytest.mark.parametrize("text", ["naïve", "a<|im_end|>", "<think>", "x <|"])
-def test_texts_that_only_the_tokenizer_may_split_are_left_to_it(bpe: Callable, text: str) -> None:
-    assert counter_of(bpe("llama3", "chatml")).split(text) is None
+@pytest.mark.parametrize("word", ["naïve", "a<|im_end|>", "<think>", "x<|", "end\n", "end "])
+def test_words_that_only_the_tokenizer_may_split_are_left_to_it(bpe: Callable, word: str) -> None:
+    assert not pretokens_of(bpe("llama3", "chatml")).takes(word)
 
 
-def test_a_tokenizer_of_another_make_has_no_counter(bpe: Callable, toy: Callable) -> None:
-    for tokenizer in (bpe("gpt2", "chatml"), toy("tok_words"), toy("tok_meta")):
-        assert PretokenCounter.build(fast_backend(tokenizer)) is None
+def test_a_tokenizer_of_another_make_has_no_pretokens(toy: Callable) -> None:
+    from tokenizers import Regex
+    from tokenizers.pre_tokenizers import Punctuation, Split
 
-
-def test_a_pattern_that_means_something_else_to_python_is_found_out(
-    bpe: Callable, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    backend = fast_backend(bpe("llama3", "chatml"))
-    monkeypatch.setattr("vtrim.chat.pretokens._to_ascii", lambda _: r"\w+|\s+|[^\w\s]")
-    assert PretokenCounter.build(backend) is None
+    tokenizers = [toy("tok_words"), toy("tok_meta"), byte_level(Punctuation())]
+    for behavior, invert in (("removed", False), ("isolated", True), ("contiguous", False)):
+        tokenizers.append(byte_level(Split(Regex(r"\s"), behavior, invert=invert)))
+    for tokenizer in tokenizers:
+        assert Pretokens.build(fast_backend(tokenizer)) is None
 
 
 @pytest.mark.parametrize(

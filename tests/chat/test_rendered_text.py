@@ -88,6 +88,23 @@ def test_a_text_without_a_header_is_skipped_with_the_reason(bpe: Callable, text:
     assert renderer.skipped.counts == {"no reply header in text": 1}
 
 
+def test_what_closes_the_users_turn_opens_a_reply_that_has_no_header(
+    bpe: Callable, talk: Callable
+) -> None:
+    tokenizer = copy.deepcopy(bpe("llama3", "chatml"))
+    tokenizer.chat_template = (
+        "{{ bos_token }}{% for m in messages %}{% if m['role'] == 'user' %}"
+        "{{ '[INST] ' + m['content'] + '[/INST]' }}{% else %}"
+        "{{ ' ' + m['content'] + '<|im_end|>' }}{% endif %}{% endfor %}"
+    )
+    two = talk(("user", "q"), ("assistant", "one"), ("user", "r"), ("assistant", "two"))
+    text = ChatTemplate(tokenizer).render(two.messages)
+    assert replies(tokenizer, text) == [" one<|im_end|>", " two<|im_end|>"]
+    renderer = Renderer(tokenizer)
+    [sample], [expected] = renderer.samples(as_text(text)), renderer.samples(two)
+    assert sample.mask.tolist() == expected.mask.tolist()
+
+
 def test_a_template_that_refuses_the_probes_knows_no_header(bpe: Callable) -> None:
     tokenizer = copy.deepcopy(bpe("llama3", "chatml"))
     tokenizer.chat_template = "{{ raise_exception('never') }}"

@@ -75,12 +75,19 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     rows = [_row(draw) for _ in range(500)]
     rows += draw.sample(rows, 60)
     lines = [json.dumps(row) for row in rows]
-    for line in ("", "{cut", '{"messages": [{"role": "[x]", "content": "no"}]}', '{"messages": []}'):
+    for line in (
+        "",
+        "{cut",
+        '{"messages": [{"role": "[x]", "content": "no"}]}',
+        '{"messages": []}',
+    ):
         for _ in range(5):
             lines.insert(draw.randrange(len(lines)), line)
     plain, packed, table = (folder / name for name in ("a.jsonl", "b.jsonl.gz", "c.parquet"))
     plain.write_text("\n".join(lines) + "\n")
-    packed.write_bytes(gzip.compress("\n".join(json.dumps(_row(draw)) for _ in range(150)).encode()))
+    packed.write_bytes(
+        gzip.compress("\n".join(json.dumps(_row(draw)) for _ in range(150)).encode())
+    )
     columns = {
         "instruction": [" ".join(draw.choices(WORDS, k=3)) for _ in range(130)],
         "output": [" ".join(draw.choices(WORDS, k=6)) for _ in range(130)],

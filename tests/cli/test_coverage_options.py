@@ -202,8 +202,14 @@ def test_a_preview_shows_and_counts_nothing(
 
 
 def test_both_encoders_make_the_same_bytes(cover: Callable, data: Path, tmp_path: Path) -> None:
-    pytest.importorskip("gigatoken", reason="gigatoken is not installed (pip install 'vtrim[fast]')")
-    counting = [data / "function_calling_messages.jsonl", "--target", data / "model" / "stories260k"]
+    pytest.importorskip(
+        "gigatoken", reason="gigatoken is not installed (pip install 'vtrim[fast]')"
+    )
+    counting = [
+        data / "function_calling_messages.jsonl",
+        "--target",
+        data / "model" / "stories260k",
+    ]
     runs = {}
     for name in ("tokenizers", "gigatoken"):
         outcome = cover(tmp_path / name, *counting, "--encoder", name, "--json")

@@ -6,10 +6,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from vtrim.artifacts import Run, write_json
 from vtrim.cli.main import main
+from vtrim.trimming.coverage import Coverage
 from vtrim.vocab import DraftVocab
 
 LLAMA = {
@@ -224,3 +226,31 @@ def test_a_config_file_needs_neither_torch_nor_transformers(config: Path) -> Non
         [sys.executable, "-c", script], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_the_runs_own_target_is_timed_and_its_search_counts_with_that(
+    tmp_path: Path, data: Path, vtrim: Vtrim
+) -> None:
+    from vtrim.models.hub import load_config
+
+    target, run = data / "model" / "stories260k", Run(tmp_path / "run")
+    write_json(run.target_config, load_config(str(target)))
+    run.update(target={"name": str(target), "tokenizer_fingerprint": "t", "stop_ids": []})
+    counts = np.arange(512, dtype=np.int64)
+    Coverage(
+        counts=counts,
+        heldout_counts=counts // 9,
+        target_vocab_size=512,
+        tokenizer_length=512,
+        tokenizer_fingerprint="t",
+        data_fingerprint="d",
+    ).save(run.coverage)
+    search = ("search", "--run", run.root, "--objective", "throughput", "--json")
+    code, _, err = vtrim(*search)
+    assert code == 2
+    assert "run `vtrim flops --measure` first" in err
+    assert vtrim("flops", "--run", run.root, "--measure", "--repeats", 1, "--context", 8)[0] == 0
+    code, out, err = vtrim(*search)
+    assert code == 0, err
+    fit = json.loads(run.step_times.read_text())["draft_fit"]
+    assert json.loads(out)["throughput"]["times"]["draft_base_s"] == fit["base_s"]

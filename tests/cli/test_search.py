@@ -95,7 +95,7 @@ def test_a_search_writes_the_vocabulary_every_trial_and_the_step(
 ) -> None:
     run = make_run(tmp_path, stop_ids=(STOP,))
     code, out, err = vtrim("search", "--run", tmp_path, "--json")
-    all_tried = "all 54 sizes from 1 to 54 are tried: fewer than the trials asked for.\n"
+    all_tried = "every size from 1 to 54 is tried: 54, fewer than the trials asked for.\n"
     assert (code, err) == (0, all_tried)
     printed = json.loads(out)
     vocab = DraftVocab.load(run.vocab)

@@ -234,6 +234,13 @@ def test_the_head_of_a_target_is_read_without_the_target(tiny_target: Path) -> N
     assert torch.equal(head_rows(str(tiny_target)), load_target(str(tiny_target)).head_weight)
 
 
+def test_a_tied_target_s_head_is_its_embedding(tmp_path: Path) -> None:
+    rows = torch.arange(6.0).reshape(3, 2)
+    save_file({"model.embed_tokens.weight": rows}, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text('{"tie_word_embeddings": true}')
+    assert torch.equal(head_rows(str(tmp_path)), rows)
+
+
 def test_the_ids_of_a_draft_of_any_layout_are_read_from_its_folder(foreign: Foreign) -> None:
     from vtrim.models.vocab_files import read_vocab
 

@@ -64,6 +64,7 @@ def test_what_can_be_both_is_refused_and_the_format_decides() -> None:
         find_ids(both, None, 20, "x")
     assert find_ids(both, None, 20, "x", "offsets").ids.tolist() == [0, 4, 6]
     assert find_ids(both, None, 20, "x", "absolute").ids.tolist() == [0, 3, 4]
+    assert find_ids(both, None, 20, "x", usual="offsets").ids.tolist() == [0, 4, 6]
     with pytest.raises(InputError, match="give --target-vocab-size, or say which"):
         find_ids(both, None, None, "x")
 
@@ -118,7 +119,7 @@ def test_whole_numbers_of_any_type_are_read(values: object) -> None:
     "values", [torch.tensor([0.5]), torch.zeros(2, 2).long(), ["a"], [[1], [2, 3]], {"a": 1}]
 )
 def test_other_values_are_no_ids(values: object) -> None:
-    with pytest.raises(InputError, match="x: d2t is a .*, not a list of whole numbers"):
+    with pytest.raises(InputError, match=r"x: d2t is a .*, not a list of whole numbers"):
         as_ints(values, "x", "d2t")
 
 

@@ -63,7 +63,11 @@ def test_modelopt_gets_offsets_sglang_a_tensor_of_ids_and_fr_spec_a_list(tmp_pat
     ("value", "file_format", "moved"),
     [
         ({"d2t": torch.tensor(OFFSETS), "t2d": torch.from_numpy(VOCAB.t2d)}, "specforge", 0),
-        ({"d2t": torch.tensor(IDS).int(), "t2d": torch.from_numpy(VOCAB.t2d).int()}, "specforge", 0),
+        (
+            {"d2t": torch.tensor(IDS).int(), "t2d": torch.from_numpy(VOCAB.t2d).int()},
+            "specforge",
+            0,
+        ),
         ({"d2t": OFFSETS, "t2d": VOCAB.t2d.tolist()}, "specforge", 0),
         ([9, 0, 17, 3, 4], "fr-spec", 5),
         (torch.tensor([4, 3, 17, 0, 9], dtype=torch.int32), "hot-token-ids", 4),
@@ -86,6 +90,12 @@ def test_either_array_of_speculators_finds_the_other(tmp_path: Path) -> None:
         assert read_vocab(tmp_path / name).vocab.fingerprint == VOCAB.fingerprint
     (tmp_path / "d2t.npy").unlink()
     assert read_vocab(tmp_path).vocab.fingerprint == VOCAB.fingerprint
+
+
+@pytest.mark.parametrize("name", ["vocab_mapping.pt", "cache.pt", "d2t.pt"])
+def test_a_folder_is_searched_for_the_names_that_peers_use(tmp_path: Path, name: str) -> None:
+    write_vocab(VOCAB, tmp_path / name, "modelopt" if name == "d2t.pt" else "specforge")
+    assert read_vocab(tmp_path, target_vocab_size=20).path.name == name
 
 
 def test_ids_in_text_may_be_separated_and_commented(tmp_path: Path) -> None:
@@ -182,5 +192,5 @@ def test_what_is_not_there_and_what_is_no_format_is_named(tmp_path: Path) -> Non
         read_vocab(tmp_path / "nothing")
     with pytest.raises(InputError, match="holds no vocabulary"):
         read_vocab(tmp_path)
-    with pytest.raises(OptionError, match="--format zip: unknown. Known: vtrim, specforge"):
+    with pytest.raises(OptionError, match=r"--format zip: unknown\. Known: vtrim, specforge"):
         write_vocab(VOCAB, tmp_path / "x", "zip")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from vtrim.shape import DraftShape
 from vtrim.trimming.coverage import Coverage
-from vtrim.trimming.frontier import alpha_curve, front_end, knee, pareto
+from vtrim.trimming.frontier import alpha_curve, knee, pareto
 from vtrim.trimming.objective import Objective
 from vtrim.trimming.search import build_objective, search
 from vtrim.trimming.settings import parse_settings
@@ -49,7 +49,7 @@ def test_no_size_up_to_the_fronts_end_is_dominated_and_every_one_beyond_is(
     counts: list[int],
 ) -> None:
     objective = objective_of(counts)
-    end = front_end(objective)
+    end = objective.front_end
     shares = [objective.coverage(k) for k in range(1, len(counts) + 1)]
     for k, share in enumerate(shares, 1):
         dominated = share in shares[: k - 1]
@@ -62,7 +62,7 @@ def test_the_knee_is_the_size_farthest_above_the_chord(
 ) -> None:
     forced = data.draw(st.lists(st.integers(0, len(counts) - 1), unique=True, max_size=2))
     objective = objective_of(counts, tuple(forced))
-    first, last = len(forced), front_end(objective)
+    first, last = len(forced), objective.front_end
     if last <= first:
         assert knee(objective) == max(last, 1)
         return

@@ -211,6 +211,9 @@ def test_tpe_maximises_speed_too(
         at = saved["curve"]["k"].index(result.chosen.k)
         assert saved["curve"]["tokens_per_second"][at] == result.chosen.value
         assert saved["value_unit"] == "tokens/s"
+        predicted = saved["throughput"]
+        assert slim_speedup(**predicted["slim"]) == pytest.approx(predicted["speedup_over_full"])
+        assert predicted["heldout_tokens_per_second"] < predicted["tokens_per_second"]
 
 
 def test_speed_without_times_is_refused(toy_shape: DraftShape) -> None:

@@ -106,12 +106,15 @@ class FastReplies:
         self.characters += sum(len(text) for _, text in replies)
         self._sampled.append(_Sampled(key, source, replies))
 
-    def drain(self, sample: ReplySample | None, *, everything: bool = False) -> Iterator[Counted]:
-        """What is due, or all that is left; ``sample`` gets the ids that were wanted in order."""
+    @property
+    def is_due(self) -> bool:
+        """Whether so much is held that it should be drained."""
         limit = _MAX_CHARACTERS if self._words is None else _MAX_CHARACTERS_SPLIT
-        crowded = self._crowded or len(self._groups) > _MAX_GROUPS
-        if not everything and not crowded and self.characters - self._drained < limit:
-            return
+        held = self.characters - self._drained
+        return held > limit or self._crowded or len(self._groups) > _MAX_GROUPS
+
+    def drain(self, sample: ReplySample | None) -> Iterator[Counted]:
+        """The ids of all that is held; ``sample`` gets those that were wanted in order."""
         self._drained, self._crowded, self._waiting = self.characters, False, 0
         yield from self._in_order(sample)
         for (heldout, source), group in self._groups.items():
@@ -126,9 +129,11 @@ class FastReplies:
         if self._words is None:
             return
         sizes = [group.settle() for group in self._groups.values()]
-        words = dict.fromkeys(word for group in self._groups.values() for word in group.words)
+        words: dict[str, None] = {}
+        for group in self._groups.values():
+            words.update(dict.fromkeys(group.words))
         names, encoded = self._words.encode(words)
-        places = {word: place for place, word in enumerate(names)}
+        places = dict(zip(names, range(len(names)), strict=True))
         for ((heldout, source), group), size in zip(self._groups.items(), sizes, strict=True):
             times = np.zeros(len(places), dtype=np.int64)
             found = np.fromiter(map(places.__getitem__, group.words), np.int64, size)
@@ -177,9 +182,7 @@ class FastReplies:
                 yield exact, np.full(exact.size, number, dtype=np.int64)
 
 
-def _after_lead(
-    encoded: Ragged, lead: Ids
-) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+def _after_lead(encoded: Ragged, lead: Ids) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
     """([texts] whether a text's ids begin with those of the lead, [ids] which come after it)."""
     starts = np.cumsum(encoded.sizes) - encoded.sizes
     led = encoded.sizes >= lead.size

@@ -38,8 +38,12 @@ class FastPathDiffers(Exception):  # noqa: N818 - an outcome that the caller han
     """
 
     def __init__(self, where: str, encoder: str) -> None:
-        super().__init__(where)
+        super().__init__(where, encoder)
+        self.where = where
         self.encoder = encoder
+
+    def __str__(self) -> str:
+        return self.where
 
     def __reduce__(self) -> tuple[type[FastPathDiffers], tuple[str, str]]:
         """How another process hears of it."""
@@ -112,7 +116,8 @@ class ReplyFeed:
                 self._fast.add_sampled(replies, conversation_key(conversation), source)
             else:
                 self._fast.add(replies, heldout, source)
-            yield from self._fast.drain(self._sample)
+            if self._fast.is_due:
+                yield from self._fast.drain(self._sample)
             if self._auto and self._fast.characters > _GIGATOKEN_FROM:
                 yield from self._upgrade()
         yield from self._drained()
@@ -139,7 +144,7 @@ class ReplyFeed:
         self._check_until = self.rows_fast + CHECK_FIRST
 
     def _drained(self) -> Iterator[Counted]:
-        yield from self._fast.drain(self._sample, everything=True)
+        yield from self._fast.drain(self._sample)
         self.renderer.straddling += self._fast.straddling
         self._fast.straddling = 0
 
@@ -195,7 +200,7 @@ class ReplyFeed:
         alone.add(replies, heldout=False, source=None)
         fast = [
             ids if weights is None else np.repeat(ids, weights)
-            for ids, weights, _, _ in alone.drain(None, everything=True)
+            for ids, weights, _, _ in alone.drain(None)
         ]
         self.rows_checked += 1
         if not np.array_equal(np.sort(np.concatenate(slow)), np.sort(np.concatenate(fast))):

@@ -20,7 +20,8 @@ from vtrim.chat.encoders import Ids, Ragged
 _NO_STEPS = {"type": "Sequence", "normalizers": []}
 _IDENTITY_ON_ASCII = {"NFC", "NFD", "NFKC", "NFKD"}
 _MAX_HINTS = 8
-_BLOCK = 1000
+_BLOCK = 256
+_SPLIT_AT_ONCE = 5000
 _BETWEEN = "\u2028"
 # The pattern that a ByteLevel step splits by where it is told to (GPT-2's).
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
@@ -48,10 +49,10 @@ class Pretokens:
         from tokenizers import Tokenizer
         from tokenizers.pre_tokenizers import CharDelimiterSplit
 
-        self._splits = [re.compile(f"({pattern})", re.ASCII).split for pattern in patterns]
+        self._steps = [re.compile(f"({pattern})", re.ASCII) for pattern in patterns]
         self._model = Tokenizer(backend.model)
         self._model.pre_tokenizer = CharDelimiterSplit(_BETWEEN)
-        self._hint = re.compile("|".join(map(re.escape, hints)) or "(?!)").search
+        self._unfit = re.compile("|".join([*map(re.escape, hints), r"\s\Z"])).search
 
     @classmethod
     def build(cls, backend: Any) -> Pretokens | None:
@@ -65,34 +66,43 @@ class Pretokens:
             made = cls(backend, patterns, hints)
         except re.error:
             return None
-        return made if all(re.compile(pattern).groups == 0 for pattern in patterns) else None
+        return made if all(step.groups == 1 for step in made._steps) else None
 
-    def takes(self, text: str) -> bool:
-        """Whether the text is ASCII without the start of an added token."""
-        return text.isascii() and self._hint(text) is None
+    def takes(self, word: str) -> bool:
+        """Whether a word is ASCII, without the start of an added token or white space at its end.
+
+        The last word of a text may end so; it would be split otherwise with another behind it.
+        """
+        return word.isascii() and self._unfit(word) is None
 
     def split(self, text: str) -> list[str]:
         """The pre-tokens of a text."""
         pieces = [text]
-        for split in self._splits:
-            pieces = [part for piece in pieces for part in split(piece) if part]
+        for step in self._steps:
+            pieces = [part for piece in pieces for part in _split(step, piece)]
         return pieces
 
-    def encode(self, texts: Sequence[str]) -> Ragged:
-        """The ids of texts, each of their pre-tokens encoded once."""
-        places: dict[str, int] = {}
-        split = [self.split(text) for text in texts]
-        flat = [
-            places.setdefault(piece, len(places)) for pieces in split for piece in pieces
-        ]
-        encoded = self._encode(list(places))
-        used = np.asarray(flat, dtype=np.int64)
-        sizes = encoded.sizes[used]
-        starts = (np.cumsum(encoded.sizes) - encoded.sizes)[used]
+    def encode(self, words: Sequence[str]) -> Ragged:
+        """The ids of words, each of their pre-tokens encoded once.
+
+        Each begins with a space and ends with none: so they are split alike one after the other.
+        """
+        names: dict[str, int] = {}
+        used: list[Ids] = []
+        for start in range(0, len(words), _SPLIT_AT_ONCE):
+            pieces = self.split("".join(words[start : start + _SPLIT_AT_ONCE]))
+            for name in dict.fromkeys(pieces):
+                names.setdefault(name, len(names))
+            used.append(np.fromiter(map(names.__getitem__, pieces), np.int64, len(pieces)))
+        encoded = self._encode(list(names))
+        places = np.concatenate(used) if used else np.zeros(0, np.int64)
+        sizes, starts = encoded.sizes[places], (np.cumsum(encoded.sizes) - encoded.sizes)[places]
         ends = np.cumsum(sizes)
         ids = encoded.ids[np.arange(sizes.sum()) + np.repeat(starts - (ends - sizes), sizes)]
-        last = np.cumsum(np.fromiter(map(len, split), np.int64, len(split)))
-        return Ragged(ids, np.diff(np.concatenate([[0], ends])[np.concatenate([[0], last])]))
+        lengths = np.fromiter(map(len, names), np.int64, len(names))[places]
+        word_ends = np.cumsum(np.fromiter(map(len, words), np.int64, len(words)))
+        last = np.searchsorted(np.cumsum(lengths), word_ends)
+        return Ragged(ids, np.diff(ends[last], prepend=0))
 
     def _encode(self, names: Sequence[str]) -> Ragged:
         """Ids of pre-tokens. Many go into one text, split at a character that ASCII has not."""
@@ -111,6 +121,14 @@ class Pretokens:
             np.fromiter(chain.from_iterable(ids), np.int64, joined.size),
             np.bincount(joined, minlength=len(names)),
         )
+
+
+def _split(step: re.Pattern[str], text: str) -> list[str]:
+    """The matches in a text and what lies between them."""
+    matches = step.findall(text)
+    if sum(map(len, matches)) == len(text):
+        return matches
+    return [part for part in step.split(text) if part]
 
 
 def _split_patterns(backend: Any) -> list[str] | None:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vtrim.chat.conversation import Message, RowError
-from vtrim.chat.templating import Rendered, Span, TemplateText
+from vtrim.chat.templating import EMPTY_THINK, Rendered, Span, TemplateText
 
 NO_HEADER = "no reply header in text"
 
@@ -127,17 +127,39 @@ def _history_end(template: TemplateText, text: str, end_of_turn: str, openers: s
 
 
 def _headers(template: TemplateText, asked: str) -> set[str]:
-    """What stands between a user's turn and the reply, in a prompt, as the last and in history."""
-    texts = [
-        template.try_render([_ASK], generation_prompt=True),
-        template.try_render([_ASK], generation_prompt=True, enable_thinking=False),
+    """What stands between a user's turn and the reply, in a prompt, as the last and in history.
+
+    As with the render boundary, the prompt decides, and an empty think block belongs to it.
+    """
+    prompts = [
+        template.try_render([_ASK], generation_prompt=True, **variables)
+        for variables in ({}, {"enable_thinking": False})
     ]
+    found = {text for text in prompts if text is not None and text.startswith(asked)}
     for messages in ([_ASK, _REPLY], [_ASK, _REPLY, _AGAIN, _LAST]):
         text = template.try_render(messages)
-        if text is not None and _REPLY["content"] in text:
-            texts.append(text[: text.index(_REPLY["content"])])
-    found = {text[len(asked) :] for text in texts if text is not None and text.startswith(asked)}
-    return found - {""}
+        if text is None or _REPLY["content"] not in text:
+            continue
+        before = text[: text.index(_REPLY["content"])]
+        known = max((len(prompt) for prompt in found if before.startswith(prompt)), default=0)
+        if EMPTY_THINK.fullmatch(before, known) or (not known and before.startswith(asked)):
+            found.add(before)
+    return {_header(template, asked, text) for text in found} - {""}
+
+
+def _header(template: TemplateText, asked: str, text: str) -> str:
+    """The end of ``text`` that opens a reply: what follows the user's turn.
+
+    Where nothing does, what closes the user's turn opens the reply (Mistral's ``[/INST]``).
+    """
+    header = text[len(asked) :]
+    if header.strip():
+        return header
+    closes = text[text.rindex(_ASK["content"]) + len(_ASK["content"]) :]
+    added = template.added_tokens(closes)
+    if added:
+        return closes[added[-1][1] :]
+    return closes if closes.strip() else ""
 
 
 def _between(

@@ -7,13 +7,13 @@ tokens spelled there cannot open a turn.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from vtrim.chat.conversation import Conversation, Message
 from vtrim.chat.templating import (
+    EMPTY_THINK,
     PROBES,
     Closing,
     Rendered,
@@ -25,9 +25,6 @@ from vtrim.chat.templating import (
 )
 
 __all__ = ["ChatTemplate", "Closing", "Rendered", "Rule", "Span", "TemplateRefusal"]
-
-# What a template writes for a reply without reasoning; the prompt may have opened it already.
-_EMPTY_THINK = re.compile(r"(?:<think>)?\s*</think>\n{0,2}")
 
 
 class ChatTemplate(TemplateText):
@@ -152,7 +149,7 @@ class ChatTemplate(TemplateText):
     def _open(self, rendered: Rendered, start: int, end: int) -> int:
         """Start of a mark, behind an empty think block that stands before the reply."""
         for boundary, _ in rendered.spans:
-            if start < boundary <= end and _EMPTY_THINK.fullmatch(rendered.text, start, boundary):
+            if start < boundary <= end and EMPTY_THINK.fullmatch(rendered.text, start, boundary):
                 return boundary
         return start
 
@@ -172,7 +169,7 @@ def _empty_think(reply: Message, prompt: str, text: str) -> int:
     """Length of the empty think block behind the prompt that is not the reply's own."""
     if "</think>" in reply["content"] or reasoning_of(reply):
         return 0
-    found = _EMPTY_THINK.match(text, len(prompt))
+    found = EMPTY_THINK.match(text, len(prompt))
     opened = prompt.rstrip().endswith("<think>")
     return len(found[0]) if found and (opened or found[0].startswith("<think>")) else 0
 

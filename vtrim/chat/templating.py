@@ -20,6 +20,8 @@ Rule = Literal["recorded", "generation marks", "render boundary", "rendered text
 # Two texts without a common first or last character: what renders alike for both is not content.
 PROBES = ("Qvtrim probe oneX", "Zvtrim probe twoY")
 REASONING_KEYS = ("reasoning_content", "reasoning", "thinking")
+# What a template writes for a reply without reasoning; the prompt may have opened it already.
+EMPTY_THINK = re.compile(r"(?:<think>)?\s*</think>\n{0,2}")
 _MARKS = re.compile(r"\{%-?\s*generation\s*-?%\}")
 _REFUSALS = (TemplateError, TypeError, ValueError, KeyError, IndexError, AttributeError)
 
@@ -186,7 +188,7 @@ class TemplateText:
         return texts[0], [(start, end) for start, end in marked[0]] if marks else []
 
     def _prepared(self, message: Message) -> Message:
-        """The message as this template takes it: reasoning by its key, calls in its form.
+        """The message as this template takes it: reasoning under any key, calls in its form.
 
         Raises:
             TemplateRefusal: the template writes no tool calls, so the reply would be lost.
@@ -194,8 +196,8 @@ class TemplateText:
         if len(message) == 2:
             return message
         reasoning = reasoning_of(message)
-        if reasoning and "reasoning_content" not in message:
-            message = {**message, "reasoning_content": reasoning}
+        if reasoning:
+            message = {**dict.fromkeys(REASONING_KEYS, reasoning), **message}
         if not message.get("tool_calls"):
             return message
         form = self._call_form(str(message["content"]))

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from vtrim.chat.encoders import Ragged, TokenizersEncoder, equal, hard_texts, ragged
+from vtrim.chat.encoders import Ragged, TokenizersEncoder, equal, hard_texts
 from vtrim.chat.pretokens import Pretokens
 
 # Words joined into one text by a special token: a call a word costs more than its encoding.
@@ -23,10 +23,7 @@ _JOINED = 32
 # How a vocabulary spells a space: byte-level, SentencePiece.
 _BLANKS = ("\u0120", "\u2581")
 _BYTES = {chr(code): code for code in [*range(33, 127), *range(161, 173), *range(174, 256)]}
-_BYTES |= {
-    chr(256 + place): code
-    for place, code in enumerate([*range(33), *range(127, 161), 173])
-}
+_BYTES |= {chr(256 + place): code for place, code in enumerate([*range(33), *range(127, 161), 173])}
 
 
 class Words:
@@ -98,7 +95,8 @@ class Words:
             np.concatenate([start, *(rest[word] for word in words[1:])])
             for start, words in zip(first, split, strict=True)
         ]
-        return equal(ragged(found), self._encoder.encode(texts))
+        sizes = np.array([ids.size for ids in found], dtype=np.int64)
+        return equal(Ragged(np.concatenate(found), sizes), self._encoder.encode(texts))
 
 
 def _none(_word: str) -> bool:

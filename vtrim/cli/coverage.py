@@ -94,7 +94,10 @@ def coverage(
         engine=engine,
     )
     started = time.monotonic()
-    model = load_model(folder, target, tokenizer, template, revision, trust_remote_code, offline)
+    with common.loading():
+        model = load_model(
+            folder, target, tokenizer, template, revision, trust_remote_code, offline
+        )
     check_keep(model, keep or [])
     if previews:
         _show_preview(model, request, preview or _PREVIEWED, preview_html)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import reduce
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from vtrim.cli import common
@@ -19,9 +20,10 @@ if TYPE_CHECKING:
 
 ENGINES = ("local", "ray")
 
-# A further process costs about 3 s (it imports transformers and reads the tokenizer); one process
-# counts about 10 MB of JSON a second.
-PROCESS_BYTES = 64 * 2**20
+# What one process counts while a further one starts (about 4 s: it imports transformers, reads the
+# tokenizer and proves the encoder), in bytes of JSON, twice over.
+_MEGABYTE = 2**20
+_WHOLE_RENDERS, _TOKENIZERS, _GIGATOKEN = 16 * _MEGABYTE, 64 * _MEGABYTE, 128 * _MEGABYTE
 _PACKED = (".gz", ".zst", ".parquet")
 _PACKED_RATIO = 4  # bytes of JSON in a byte of a packed file, about
 
@@ -47,7 +49,7 @@ class Job:
         size = sum(_json_bytes(source) for source in (*self.sources, *self.generated))
         shard = self.reading.options.shard
         share = size // (shard.count if shard is not None else 1)
-        return max(1, min(available_cpus(), share // PROCESS_BYTES))
+        return max(1, min(available_cpus(), share // _process_bytes(self.reading)))
 
     def specs(self, parts: int, *, full: bool) -> list[PartSpec]:
         """At least ``parts`` pieces of work, the largest first; for one, a single walk."""
@@ -134,6 +136,14 @@ def _pieces(source: Source, total: int, parts: int) -> int:
     """Pieces of one source, by its share of all bytes; all of them where its size is unknown."""
     size = _json_bytes(source)
     return max(1, -(-parts * size // total)) if size else parts
+
+
+def _process_bytes(reading: Reading) -> int:
+    """Bytes of JSON from which a further process pays for its start."""
+    if reading.max_length is not None:
+        return _WHOLE_RENDERS
+    fast = reading.encoder != "tokenizers" and find_spec("gigatoken") is not None
+    return _GIGATOKEN if fast else _TOKENIZERS
 
 
 def _json_bytes(source: Source) -> int:

@@ -170,8 +170,9 @@ def _loaded(spec: TokenizerSpec, fingerprint: str) -> Any:
     from vtrim.cli import common
     from vtrim.models import hub
 
-    common.hush_libraries()
-    tokenizer = spec.load()
+    with common.loading():
+        common.hush_libraries()
+        tokenizer = spec.load()
     check_match(
         f"tokenizer of {spec.source}",
         hub.tokenizer_fingerprint(tokenizer),

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from vtrim.trimming.coverage import Coverage
 
 TEMPLATE = "chat_template.jinja"
+_AT_ONCE = 500  # so few lists live at a time that the garbage collector has no reason to run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,13 +91,13 @@ def token_texts(tokenizer: Any, ids: Iterable[int]) -> dict[str, str]:
     A decoder may drop the space that a piece at the start of a text begins with; it is put back.
     """
     backend = tokenizer.backend_tokenizer
-    ordered = sorted(set(ids))
-    texts = backend.decode_batch([[token] for token in ordered], skip_special_tokens=False)
-    found = {}
-    for token, text in zip(ordered, texts, strict=True):
-        piece = backend.id_to_token(token) or ""
-        spaced = piece.startswith("\u2581") and not text.startswith(" ")
-        found[str(token)] = f" {text}" if spaced else text
+    ordered, found = sorted(set(ids)), {}
+    for start in range(0, len(ordered), _AT_ONCE):
+        part = ordered[start : start + _AT_ONCE]
+        texts = backend.decode_batch([[token] for token in part], skip_special_tokens=False)
+        for token, text in zip(part, texts, strict=True):
+            spaced = (backend.id_to_token(token) or "").startswith("\u2581")
+            found[str(token)] = f" {text}" if spaced and not text.startswith(" ") else text
     return found
 
 

@@ -107,7 +107,8 @@ Processes = Annotated[
     typer.Option(
         min=1,
         rich_help_panel=_SCALE,
-        help="Processes that count (default: one for each 64 MB of JSON, up to the CPUs).",
+        help="Processes that count (default: more than one where the data is large enough for "
+        "them to pay, from about 130 MB).",
     ),
 ]
 ShardText = Annotated[

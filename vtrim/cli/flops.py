@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,6 +12,7 @@ from vtrim.errors import OptionError
 
 if TYPE_CHECKING:
     from vtrim.artifacts import Run
+    from vtrim.cli.target_config import ModelSource
     from vtrim.shape import DraftShape
 
 
@@ -70,7 +72,8 @@ def flops(
 
     vtrim flops --run vtrim-run --measure
     """
-    from vtrim.cli.flops_table import cost_table, costs, saving
+    from vtrim.cli.flops_measure import MeasureRequest, measure_times, print_measured
+    from vtrim.cli.flops_table import costs, print_costs
     from vtrim.cli.target_config import ModelSource
     from vtrim.flops.cost import DraftStep
     from vtrim.shape import DraftShape
@@ -78,30 +81,19 @@ def flops(
     _at_least("--context", context, 0)
     _at_least("--tokens", tokens, 1)
     folder = common.open_run(run)
-    source = ModelSource(
-        name=model or _default_model(folder, by_name=measure),
-        revision=revision,
-        trust_remote_code=trust_remote_code,
-        offline=offline,
+    named = ModelSource(
+        name=model or "", revision=revision, trust_remote_code=trust_remote_code, offline=offline
     )
+    source = named if model else _default_source(folder, named, loaded=measure)
     shape = DraftShape.from_target_config(source.config())
-    chosen = None if model else _chosen(folder, shape)
-    vocab = draft_vocab_size or chosen or shape.target_vocab_size
-    if draft_vocab_size is not None and not 1 <= draft_vocab_size <= shape.target_vocab_size:
-        raise OptionError(
-            f"--draft-vocab-size {draft_vocab_size}: must lie between 1 and the "
-            f"{shape.target_vocab_size} rows of the target's LM head."
-        )
+    vocab = _vocab(draft_vocab_size, shape, None if model else folder)
     step = DraftStep(recursive=recursive, context=context, num_tokens=tokens)
     result: dict[str, Any] = {"model": source.name, **costs(shape, vocab, step)}
     if measure:
-        from vtrim.cli.flops_measure import MeasureRequest
-        from vtrim.cli.flops_measure import measure as measure_times
-
         request = MeasureRequest(
             source=source,
             shape=shape,
-            chosen=draft_vocab_size or chosen,
+            chosen=vocab,
             context=context,
             num_draft_tokens=num_draft_tokens,
             repeats=repeats,
@@ -113,33 +105,47 @@ def flops(
     if json_output:
         common.emit_json(result)
         return
-    common.results.print(cost_table(result))
-    common.results.print(saving(result), markup=False, soft_wrap=True)
+    print_costs(result)
     if measure:
-        from vtrim.cli.flops_measure import print_measured
-
         print_measured(result["measured"], str(folder.step_times))
 
 
-def _default_model(run: Run, *, by_name: bool) -> str:
-    """The config that coverage copied into the run (or its target's name), else the built-in."""
-    name = run.read().get("target", {}).get("name") if by_name else None
-    if name:
-        return str(name)
-    if run.target_config.exists() and not by_name:
-        return str(run.target_config)
+def _default_source(run: Run, typed: ModelSource, *, loaded: bool) -> ModelSource:
+    """The run's target, else the built-in one; its config alone unless it is to be loaded."""
+    entry = run.read().get("target", {})
+    if loaded and entry.get("name"):
+        return replace(
+            typed,
+            name=str(entry["name"]),
+            revision=typed.revision or entry.get("revision"),
+            trust_remote_code=typed.trust_remote_code or bool(entry.get("trust_remote_code")),
+        )
+    if run.target_config.exists() and not loaded:
+        return replace(typed, name=str(run.target_config))
     common.note("no model named and no run folder here: smollm2, the built-in demo target.")
-    return "smollm2"
+    return replace(typed, name="smollm2")
 
 
-def _chosen(run: Run, shape: DraftShape) -> int | None:
-    """The size of the run's own draft vocabulary, where it was made for this target."""
-    if not run.vocab.exists():
-        return None
+def _vocab(asked: int | None, shape: DraftShape, run: Run | None) -> int:
+    """Rows of the head: those asked for, else those of the run's vocabulary, else all.
+
+    Raises:
+        OptionError: more rows than the target's head has, or none.
+    """
+    rows = shape.target_vocab_size
+    if asked is not None:
+        if not 1 <= asked <= rows:
+            raise OptionError(
+                f"--draft-vocab-size {asked}: must lie between 1 and the {rows} rows of the "
+                "target's LM head."
+            )
+        return asked
+    if run is None or not run.vocab.exists():
+        return rows
     from vtrim.vocab import DraftVocab
 
     vocab = DraftVocab.load(run.vocab)
-    return vocab.size if vocab.target_vocab_size == shape.target_vocab_size else None
+    return vocab.size if vocab.target_vocab_size == rows else rows
 
 
 def _at_least(option: str, value: int, least: int) -> None:

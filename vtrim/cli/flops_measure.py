@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from vtrim import __version__
-from vtrim.artifacts import Run, fingerprint_json, write_json
+from vtrim.artifacts import Run, fingerprint_json, read_json, write_json
 from vtrim.cli import common
 from vtrim.errors import OptionError
 
@@ -21,11 +21,11 @@ DEFAULT_CONTEXT = 256
 
 @dataclass(frozen=True, kw_only=True)
 class MeasureRequest:
-    """What was typed. chosen: the run's vocabulary size, timed besides a spread of sizes."""
+    """What was typed. chosen: a size timed besides a spread of sizes."""
 
     source: ModelSource
     shape: DraftShape
-    chosen: int | None
+    chosen: int
     context: int
     num_draft_tokens: int
     repeats: int
@@ -49,7 +49,7 @@ class MeasureRequest:
                 raise OptionError(f"{option} {value}: must be at least 1.")
 
 
-def measure(run: Run, request: MeasureRequest) -> dict[str, Any]:
+def measure_times(run: Run, request: MeasureRequest) -> dict[str, Any]:
     """The times; left in the run too (step_times.json), for ``search --objective throughput``."""
     dtype, device = common.pick_dtype(request.dtype), common.pick_device(request.device)
     import torch
@@ -80,12 +80,19 @@ def measure(run: Run, request: MeasureRequest) -> dict[str, Any]:
     measured = {
         "vtrim": __version__,
         "target": source.name,
-        "config_fingerprint": fingerprint_json(source.loaded_config()),
+        "config_fingerprint": fingerprint_json(_config(run, source)),
         **times,
     }
     write_json(run.step_times, measured)
     run.record("flops", {**measured, "artifact": str(run.step_times)})
     return measured
+
+
+def _config(run: Run, source: ModelSource) -> Any:
+    """The run's copy of the target's config, where it is the run's own target; else as loaded."""
+    if run.target_config.exists() and run.read().get("target", {}).get("name") == source.name:
+        return read_json(run.target_config)
+    return source.loaded_config()
 
 
 def print_measured(measured: dict[str, Any], artifact: str) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from rich.table import Table
 
+from vtrim.cli import common
 from vtrim.flops.cost import DraftStep, draft_bytes, draft_flops
 from vtrim.shape import DraftShape
 
@@ -31,7 +32,13 @@ def costs(shape: DraftShape, vocab: int, step: DraftStep) -> dict[str, Any]:
     }
 
 
-def cost_table(result: dict[str, Any]) -> Table:
+def print_costs(result: dict[str, Any]) -> None:
+    """Prints the components and what a trimmed head saves, on stdout."""
+    common.results.print(_table(result))
+    common.results.print(_saving(result), markup=False, soft_wrap=True)
+
+
+def _table(result: dict[str, Any]) -> Table:
     """Components by FLOPs and bytes; where the head is trimmed, the whole one beside it."""
     vocab, rows = result["draft_vocab_size"], result["target_vocab_size"]
     trimmed = vocab != rows
@@ -58,7 +65,7 @@ def cost_table(result: dict[str, Any]) -> Table:
     return table
 
 
-def saving(result: dict[str, Any]) -> str:
+def _saving(result: dict[str, Any]) -> str:
     """What the trimmed head saves, in a sentence."""
     if result["draft_vocab_size"] == result["target_vocab_size"]:
         return "The whole target vocabulary. See a trimmed one with --draft-vocab-size K."

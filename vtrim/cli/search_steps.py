@@ -114,8 +114,8 @@ def _note_trials(result: SearchResult, request: SearchRequest) -> None:
             )
     if log.exhausted:
         common.note(
-            f"all {result.objective.num_sizes:,} sizes from {result.objective.kmin:,} to "
-            f"{result.objective.kmax:,} are tried: fewer than the trials asked for."
+            f"every size from {result.objective.kmin:,} to {result.objective.kmax:,} is tried: "
+            f"{result.objective.num_sizes:,}, fewer than the trials asked for."
         )
 
 

@@ -43,7 +43,12 @@ def _table(result: SearchResult) -> Table:
     """What the samplers found, and below it other sizes on the front of coverage and cost."""
     speed = isinstance(result.objective, ThroughputObjective)
     last = ("tau", "tokens/s", "x full", "x plain") if speed else ("FLOPs saved", "utility")
-    table = Table(title=_title(result), title_justify="left", caption_justify="left")
+    table = Table(
+        title=_title(result),
+        title_justify="left",
+        caption_justify="left",
+        pad_edge=not speed,  # eight columns just fit into 80 characters
+    )
     table.add_column("size")
     for name in ("k", "coverage", "held-out", *last):
         table.add_column(name, justify="right")
@@ -145,6 +150,9 @@ def _speed_lines(objective: ThroughputObjective, k: int) -> Iterator[str]:
         f"draft step {1e3 * times.draft_s(k):.3g} ms at k, {1e3 * full:.3g} ms at "
         f"{objective.target_vocab_size:,} ({times.source})"
     )
+    unseen = objective.prediction(k)["heldout_tokens_per_second"]
+    if unseen is not None:
+        yield f"with the coverage of held-out conversations: {unseen:,.4g} tokens/s"
     sizes = ", ".join(f"{row['a0']:g}: {row['k']:,}" for row in objective.a0_curve())
     yield f"k by a0: {sizes}"
     yield (

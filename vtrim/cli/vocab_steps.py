@@ -149,12 +149,19 @@ def describe(call: VocabCall, source: Path | None) -> dict[str, Any]:
         "by_eighth": [int(n) for n in eighths],
         "moved": found.moved,
         "stop_ids": _stop_ids(call.own_run(source), coverage, found),
+        "forced": _forced(call.own_run(source), vocab.fingerprint),
         "fingerprint": vocab.fingerprint,
         "metadata": dict(found.metadata),
     }
     if coverage is not None:
         result |= _judged(coverage, ids, call.texts(call.own_run(source)), call.limit)
     return result
+
+
+def _forced(run: Run, fingerprint: str) -> list[int] | None:
+    """Ids that `vtrim search` seated first; None for vocabularies it did not choose."""
+    chosen = read_json(run.search) if run.search.exists() else {}
+    return chosen.get("forced") if chosen.get("vocab_fingerprint") == fingerprint else None
 
 
 def _stop_ids(run: Run, coverage: Coverage | None, found: VocabFile) -> dict[str, Any] | None:

@@ -41,6 +41,8 @@ def _facts(result: dict[str, Any]) -> list[tuple[str, str]]:
     if result["stop_ids"]:
         inside = ", ".join(map(str, result["stop_ids"]["inside"])) or "none"
         facts.append(("stop tokens inside", inside))
+    if result["forced"]:
+        facts.append(("forced by the search", ", ".join(map(str, result["forced"]))))
     if result.get("coverage") is not None:
         share = f"{result['coverage']:.2%} of {result['counted_tokens']:,} counted tokens"
         facts.append(("coverage", share))

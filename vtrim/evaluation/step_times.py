@@ -1,8 +1,9 @@
 """How long a verification and a draft step take on this machine, as decoding meets them.
 
 Target and draft alternate, so that each finds the caches as the other leaves them: timed alone and
-hot, both look two to three times faster than they are in a round. Weights of the draft are random;
-its cost does not depend on what it proposes.
+hot, both look two to three times faster than they are in a round. Plain decoding has no draft, so
+its step follows another one. Weights of the draft are random; its cost does not depend on what it
+proposes.
 """
 
 from __future__ import annotations
@@ -159,26 +160,37 @@ class _Bench:
             yield k, drafter
 
     def round(self, tokens: int, k: int) -> tuple[float, float]:
-        """Seconds of one verification of ``tokens`` tokens, then of drafting a chain of L."""
-        context, drafter = self.settings.context, self.drafters[k]
+        """Seconds of one verification of ``tokens`` tokens, then of drafting a chain of L.
+
+        A single token is a step of plain decoding, so another one goes before it, untimed.
+        """
+        if tokens == 1:
+            self._verify(tokens)
+        return self._verify(tokens), self._propose(self.drafters[k])
+
+    def _verify(self, tokens: int) -> float:
+        first = self.settings.context
         start = self._now()
-        states = self.target.forward(self.ids[None, context : context + tokens], cache=self.cache)
+        states = self.target.forward(self.ids[None, first : first + tokens], cache=self.cache)
         self.target.logits(states.hidden[0]).float().argmax(dim=-1).tolist()
-        verified = self._now()
-        self.cache.rollback(context)
-        committed = drafter.cache.committed
-        begin = self._now()
+        seconds = self._now() - start
+        self.cache.rollback(first)
+        return seconds
+
+    def _propose(self, drafter: ChainDrafter) -> float:
+        first, committed = self.settings.context, drafter.cache.committed
+        start = self._now()
         proposal = drafter.propose(
             self.aux[:, -1:],
-            self.ids[context : context + 1],
+            self.ids[first : first + 1],
             self.settings.num_draft_tokens,
             temperature=0.0,
             seed=(0, 0),
         )
         proposal.tokens.tolist()
-        drafted = self._now()
+        seconds = self._now() - start
         drafter.cache.committed = committed
-        return verified - start, drafted - begin
+        return seconds
 
     def _now(self) -> float:
         if self.target.device.type == "cuda":

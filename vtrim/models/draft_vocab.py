@@ -44,7 +44,8 @@ def draft_mapping(
         return FoundVocab(np.arange(full), full, "mask")
     d2t = as_ints(checkpoint.tensor(names["d2t"]), origin, "d2t") if "d2t" in names else None
     t2d = as_mask(checkpoint.tensor(names["t2d"]), origin) if "t2d" in names else None
-    found = find_ids(d2t, t2d, size, origin)
+    # engines take the d2t of a checkpoint for offsets; only what cannot be is read otherwise
+    found = find_ids(d2t, t2d, size, origin, usual="offsets")
     if kept is not None and found.ids.size != kept:
         raise InputError(f"{origin}: {found.ids.size:,} ids in its mapping, {kept:,} head rows.")
     return found

@@ -94,8 +94,12 @@ def find_ids(
     target_vocab_size: int | None,
     origin: str,
     meaning: Meaning | None = None,
+    *,
+    usual: Meaning | None = None,
 ) -> FoundVocab:
-    """The ids behind a stored d2t, t2d, or both; ``meaning`` says how to read d2t when it is known.
+    """The ids behind a stored d2t, t2d, or both.
+
+    meaning: how to read d2t, when that is known. usual: what to take when both readings fit.
 
     Raises:
         InputError: the two disagree, no reading fits, or both do and nothing decides.
@@ -113,12 +117,10 @@ def find_ids(
     }
     if not fitting:
         raise InputError(_no_reading(origin, d2t, t2d, size, meaning))
-    if len(fitting) == 2 and not np.array_equal(fitting["offsets"], fitting["absolute"]):
-        remedy = "" if size is not None else "give --target-vocab-size, or "
-        raise InputError(
-            f"{origin}: its {d2t.size:,} numbers can be offsets or absolute token ids; {remedy}say "
-            "which with --format modelopt (offsets) or --format hot-token-ids (ids)."
-        )
+    if len(fitting) == 2 and usual is not None:
+        return FoundVocab(fitting[usual], size, usual)
+    if len(fitting) == 2 and d2t.size > 1:  # of one number, id 0, both say the same
+        raise InputError(_both_readings(origin, d2t, size))
     found, ids = next(iter(fitting.items()))
     return FoundVocab(ids, size, found)
 
@@ -131,6 +133,14 @@ def _fits(ids: Ids, size: int | None, t2d: npt.NDArray[np.bool_] | None) -> bool
     if np.any(ordered[1:] == ordered[:-1]):
         return False
     return t2d is None or np.array_equal(np.flatnonzero(t2d), ordered)
+
+
+def _both_readings(origin: str, d2t: Ids, size: int | None) -> str:
+    remedy = "" if size is not None else "give --target-vocab-size, or "
+    return (
+        f"{origin}: its {d2t.size:,} numbers can be offsets or absolute token ids; {remedy}say "
+        "which with --format modelopt (offsets) or --format hot-token-ids (ids)."
+    )
 
 
 def _no_reading(

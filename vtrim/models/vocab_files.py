@@ -38,6 +38,7 @@ FORMATS = (
     *("fr-spec", "hot-token-ids", "json", "text"),
 )
 MAPPING = "vocab_mapping.pt"
+EAGLE_CACHE = "cache.pt"  # the same content as EAGLE's trainer writes it
 RUN_VOCAB = "vocab.safetensors"
 OFFSETS = "d2t.pt"
 _MEANINGS: dict[str, Meaning] = {
@@ -144,7 +145,8 @@ def known_format(file_format: str | None) -> None:
 
 def _inside(folder: Path) -> Path:
     """The file of a folder that holds its vocabulary."""
-    for name in (RUN_VOCAB, MAPPING, "d2t.npy", "t2d.npy", *WEIGHTS, *INDEXES, OFFSETS):
+    arrays = ("d2t.npy", "t2d.npy")
+    for name in (RUN_VOCAB, MAPPING, *arrays, *WEIGHTS, *INDEXES, OFFSETS, EAGLE_CACHE):
         if (folder / name).exists():
             return folder / name
     raise InputError(

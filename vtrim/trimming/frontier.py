@@ -44,13 +44,7 @@ def pareto(objective: Objective, named: dict[str, int]) -> dict[str, Any]:
                 "feasible": k in feasible,
             }
         )
-    return {"front_end": front_end(objective), "knee": sizes["knee"], "points": points}
-
-
-def front_end(objective: Objective) -> int:
-    """The largest size whose last seat still covers a token nothing before it covers."""
-    covered = objective.curve.running_covered
-    return int(np.searchsorted(covered, covered[-1]))
+    return {"front_end": objective.front_end, "knee": sizes["knee"], "points": points}
 
 
 def knee(objective: Objective) -> int:
@@ -59,7 +53,7 @@ def knee(objective: Objective) -> int:
     From there on a row covers less than the average row does; the smaller size on ties.
     """
     covered = objective.curve.running_covered
-    first, last = objective.curve.num_forced, front_end(objective)
+    first, last = objective.curve.num_forced, objective.front_end
     if last <= first:
         return max(last, 1)
     rise, run = int(covered[last] - covered[first]), last - first

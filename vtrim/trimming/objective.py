@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar
 
+import numpy as np
+
 from vtrim.errors import OptionError
 from vtrim.trimming.curve import CoverageCurve
 
@@ -82,6 +84,12 @@ class Objective(ABC):
     def num_sizes(self) -> int:
         """How many sizes are allowed."""
         return self.kmax - self.kmin + 1
+
+    @property
+    def front_end(self) -> int:
+        """The largest size whose last seat still covers a token nothing before it covers."""
+        covered = self.curve.running_covered
+        return int(np.searchsorted(covered, covered[-1]))
 
     def coverage(self, k: int) -> Fraction:
         """C(k), exactly."""

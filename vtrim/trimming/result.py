@@ -14,7 +14,7 @@ from vtrim.trimming.curve import CoverageCurve
 from vtrim.trimming.frontier import alpha_curve, pareto
 from vtrim.trimming.objective import Objective, Point
 from vtrim.trimming.settings import SearchSettings
-from vtrim.trimming.throughput import ThroughputObjective
+from vtrim.trimming.throughput import ThroughputObjective, slim_terms
 from vtrim.trimming.tpe import Trial, TrialLog
 from vtrim.vocab import DraftVocab
 
@@ -110,8 +110,10 @@ class SearchResult:
         objective = self.objective
         if not isinstance(objective, ThroughputObjective):
             return None
+        rho_tau, kappa, nu = slim_terms(objective, self.chosen.k)
         return {
             **objective.prediction(self.chosen.k),
+            "slim": {"rho_tau": rho_tau, "kappa": kappa, "nu": nu},
             "full_tokens_per_second": objective.full_speed,
             "plain_tokens_per_second": objective.plain_speed,
             "a0": objective.a0,

@@ -8,7 +8,6 @@ the whole vocabulary would reach.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -44,34 +43,28 @@ class ThroughputObjective(Objective):
         """What decides the value besides the counts, as JSON values."""
         return {**super().settings(), "a0": self.a0, "times": self.times.to_dict()}
 
-    @cached_property
-    def speeds(self) -> Floats:
-        """[kmax - kmin + 1] tokens per second at every allowed size."""
-        return self._speeds(self.a0)
-
     def value(self, k: int) -> float:
         """Tokens per second at one size."""
         return float(self._speed(self.a0, self.curve.running_covered[min(k, self.curve.max_k)], k))
 
     def acceptance_length(self, k: int) -> float:
         """tau(k), tokens a round."""
-        acceptance = self.a0 * float(self.coverage(k))
-        return sum(acceptance**drafted for drafted in range(self.times.num_draft_tokens + 1))
+        return self._tau(float(self.coverage(k)))
 
     def optimum(self, *, floor: bool = True) -> int:
-        """The k of the highest speed that holds the floor (if asked), every size looked at.
+        """The k of the highest speed that holds the floor (if asked), every size compared.
 
         Ties in float64 give the smaller k.
 
         Raises:
             OptionError: no allowed size holds the floor.
         """
-        return self._best(self.speeds, floor=floor)
+        return self._best(self.a0, floor=floor)
 
     def plateau(self, k: int, tolerance: float = PLATEAU) -> tuple[int, int]:
         """The unbroken range of feasible sizes around ``k`` within that share of its speed."""
         low = min(self.smallest_feasible(), k)
-        slow = self.speeds[low - self.kmin :] < (1 - tolerance) * self.value(k)
+        slow = self._speeds(self.a0, low, self.kmax) < (1 - tolerance) * self.value(k)
         breaks = np.flatnonzero(slow) + low
         below, above = breaks[breaks < k], breaks[breaks > k]
         first = int(below[-1]) + 1 if below.size else low
@@ -89,9 +82,11 @@ class ThroughputObjective(Objective):
 
     def prediction(self, k: int) -> dict[str, Any]:
         """What is expected at one size, and against a full vocabulary and no draft at all."""
-        speed = self.value(k)
+        speed, heldout = self.value(k), self.curve.heldout_coverage(k)
+        unseen = None if heldout is None else self._tau(heldout) / self.times.cycle_s(k)
         return {
             "tokens_per_second": speed,
+            "heldout_tokens_per_second": None if unseen is None else self.times.batch * unseen,
             "acceptance_length": self.acceptance_length(k),
             "speedup_over_full": speed / self.full_speed,
             "speedup_over_plain": speed / self.plain_speed,
@@ -104,19 +99,28 @@ class ThroughputObjective(Objective):
         """The optimum for other acceptances: how much the choice leans on a0."""
         rows = []
         for a0 in A0_SHOWN:
-            speeds = self._speeds(a0)
-            k = self._best(speeds, floor=True)
-            speed = float(speeds[k - self.kmin])
+            k = self._best(a0, floor=True)
+            speed = float(self._speeds(a0, k, k)[0])
             rows.append({"a0": a0, "k": k, "speedup_over_plain": speed / self.plain_speed})
         return rows
 
-    def _speeds(self, a0: float) -> Floats:
-        covered = self.curve.running_covered[self.kmin : self.kmax + 1]
-        speeds: Floats = self._speed(a0, covered, np.arange(self.kmin, self.kmax + 1))
+    def _tau(self, coverage: float) -> float:
+        acceptance = self.a0 * coverage
+        return sum(acceptance**drafted for drafted in range(self.times.num_draft_tokens + 1))
+
+    def _best(self, a0: float, *, floor: bool) -> int:
+        least = self.smallest_feasible() if floor else self.kmin
+        # rows that cover nothing more only cost: no size beyond the front's end is faster
+        last = min(max(self.front_end, least), self.kmax)
+        return least + int(np.argmax(self._speeds(a0, least, last)))
+
+    def _speeds(self, a0: float, first: int, last: int) -> Floats:
+        covered = self.curve.running_covered[first : last + 1]
+        speeds: Floats = self._speed(a0, covered, np.arange(first, last + 1, dtype=np.float64))
         return speeds
 
     def _speed(self, a0: float, covered: Any, sizes: Any) -> Any:
-        """tau / cycle for one size or for arrays of them: the same roundings, so the same bits.
+        """Tokens a second of one size or of arrays of them: the same roundings, so the same bits.
 
         In place, because each new array of a large head costs more than its arithmetic.
         """
@@ -132,10 +136,6 @@ class ThroughputObjective(Objective):
         tau *= times.batch
         tau /= cycle
         return tau
-
-    def _best(self, speeds: Floats, *, floor: bool) -> int:
-        least = self.smallest_feasible() if floor else self.kmin
-        return least + int(np.argmax(speeds[least - self.kmin :]))
 
 
 def slim_speedup(rho_tau: float, kappa: float, nu: float) -> float:

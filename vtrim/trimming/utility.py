@@ -6,6 +6,7 @@ rows saves.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -94,4 +95,4 @@ def _num_above(falling: npt.NDArray[np.int64], *, gain: Fraction, price: Fractio
     if threshold >= int(falling[0]):
         return 0
     # negated, the counts rise: those strictly below -threshold come first
-    return int(np.searchsorted(-falling, -threshold, side="left"))
+    return bisect_left(falling, -threshold, key=lambda counted: -int(counted))

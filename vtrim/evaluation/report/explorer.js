@@ -67,7 +67,8 @@
   function forced(k) {
     const without = data.forced.filter(([, , , seat]) => seat === 0 || seat > k);
     for (const cell of document.querySelectorAll("[data-forced]")) {
-      cell.textContent = without.includes(data.forced[cell.dataset.forced]) ? "forced in" : "in anyway";
+      const isForced = without.includes(data.forced[cell.dataset.forced]);
+      cell.textContent = isForced ? "forced in" : "in anyway";
     }
     const effect = document.getElementById("forced-effect");
     if (!effect) return;
@@ -107,7 +108,7 @@
     follow(k);
   }
 
-  for (const hidden of document.querySelectorAll("#slider, #readouts, .live")) hidden.hidden = false;
+  for (const part of document.querySelectorAll("#slider, #readouts, .live")) part.hidden = false;
   slider.addEventListener("input", () => show(Number(slider.value)));
   for (const button of document.querySelectorAll("[data-size]")) {
     const i = data.k.indexOf(Number(button.dataset.size));

@@ -11,9 +11,10 @@
 
   function styled(layout, width) {
     const narrow = width < 480;
+    const ticks = { tickfont: { size: 11 }, dtick: narrow ? 1 : "D2" };
     const axis = (given) => ({
       gridcolor: colour("--grid"), zerolinecolor: colour("--grid"), linecolor: colour("--grid"),
-      automargin: true, ...given, ...(given.type === "log" ? { tickfont: { size: 11 }, dtick: narrow ? 1 : "D2" } : {}),
+      automargin: true, ...given, ...(given.type === "log" ? ticks : {}),
     });
     return {
       height: 340, ...layout,

@@ -1,0 +1,212 @@
+"""``vtrim trim`` from its command line to a draft that decodes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file, save_file
+
+from vtrim.artifacts import fingerprint_json
+from vtrim.cli.main import main
+
+IDS = list(range(0, 54, 2))  # 27 of the 64 rows, the stop token 51 not among them
+Vtrim = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def vtrim(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Vtrim:
+    """Runs a command in an empty folder: exit code, stdout, stderr."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("VTRIM_RUN", raising=False)
+    monkeypatch.setenv("COLUMNS", "140")
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            main([str(argument) for argument in arguments])
+        out, err = capsys.readouterr()
+        return int(ended.value.code or 0), out, err
+
+    return call
+
+
+@pytest.fixture
+def target(inputs: Path) -> Path:
+    return inputs / "target_chain"
+
+
+@pytest.fixture
+def draft(target: Path, random_draft: Callable[..., Path]) -> Path:
+    from vtrim.models.hub import load_config, load_tokenizer, tokenizer_fingerprint
+
+    provenance = {
+        "target": str(target),
+        "target_config_fingerprint": fingerprint_json(load_config(str(target))),
+        "tokenizer_fingerprint": tokenizer_fingerprint(load_tokenizer(str(target))),
+        "settings": {"seed": 1},
+    }
+    return random_draft(target, ids=IDS, provenance=provenance)
+
+
+def ids_file(folder: Path, ids: list[int]) -> Path:
+    path = folder / "ids.txt"
+    path.write_text(" ".join(map(str, ids)))
+    return path
+
+
+def measured(vtrim: Vtrim, target: Path, draft: Path) -> dict[str, Any]:
+    prompts = target.parent / "g20_prompts.jsonl"
+    where = ["--draft", draft, "--target", target, "--prompts", prompts, "--run", "elsewhere"]
+    code, out, err = vtrim("eval", *where, "--max-new-tokens", 12, "--dtype", "fp32", "--json")
+    assert code == 0, err
+    value: dict[str, Any] = json.loads(out)
+    return value
+
+
+@pytest.mark.parametrize("ids", [[0, 2, 4, 50], sorted({*IDS, 1, 3, 51}), list(range(64))])
+def test_a_draft_cut_or_extended_decodes_and_leaves_greedy_replies_as_they_are(
+    vtrim: Vtrim, tmp_path: Path, draft: Path, target: Path, ids: list[int]
+) -> None:
+    arguments = ["--vocab", ids_file(tmp_path, ids), "--target", target, "-o", "new", "--json"]
+    code, out, err = vtrim("trim", draft, *arguments)
+    assert code == 0, err
+    result = json.loads(out)
+    assert (result["k_before"], result["k"], result["target_vocab_size"]) == (27, len(ids), 64)
+    assert result["kept"] + result["added"] == len(ids)
+    assert result["kept"] + result["dropped"] == 27
+    assert (result["new_rows"] is None) == (result["added"] == 0)
+    found = measured(vtrim, target, Path("new"))
+    assert found["identical_to_plain"] == 1.0
+    assert found["provenance"]["draft_vocab_size"] == len(ids)
+    assert found["provenance"]["vocab_fingerprint"] == result["vocab_fingerprint"]
+
+
+def test_the_same_vocabulary_gives_the_same_bytes(
+    vtrim: Vtrim, tmp_path: Path, draft: Path
+) -> None:
+    assert vtrim("trim", draft, "--vocab", ids_file(tmp_path, IDS), "--output", "same")[0] == 0
+    before = (draft / "model.safetensors").read_bytes()
+    assert (tmp_path / "same" / "model.safetensors").read_bytes() == before
+
+
+def test_the_new_draft_says_what_it_was_made_from(
+    vtrim: Vtrim, tmp_path: Path, draft: Path
+) -> None:
+    vtrim("trim", draft, "--vocab", ids_file(tmp_path, [0, 2, 51 - 1]), "-o", "new")
+    old = json.loads((draft / "config.json").read_text())
+    new = json.loads((tmp_path / "new" / "config.json").read_text())
+    assert new["draft_vocab_size"] == 3
+    differing = {name for name in old if old[name] != new[name]}
+    assert differing == {"draft_vocab_size", "vtrim"}
+    for name in ("target", "target_config_fingerprint", "tokenizer_fingerprint"):
+        assert new["vtrim"][name] == old["vtrim"][name]
+    assert new["vtrim"]["trained"]["settings"] == {"seed": 1}
+    assert new["vtrim"]["trimmed"]["k_before"] == 27
+    card = (tmp_path / "new" / "README.md").read_text()
+    assert "3 head rows are the old ones bit for bit, 24 are gone, 0\nare new" in card
+
+
+def test_a_size_takes_the_top_tokens_of_the_run_s_counts(
+    vtrim: Vtrim, tmp_path: Path, target: Path, inputs: Path, random_draft: Callable[..., Path]
+) -> None:
+    data = inputs / "g11_bulk.jsonl"
+    assert vtrim("coverage", data, "--target", target, "--run", "run")[0] == 0
+    whole = random_draft(target)
+    code, out, err = vtrim("trim", whole, "--k", 9, "--run", "run", "-o", "nine", "--json")
+    assert code == 0, err
+    assert json.loads(out)["k"] == 9
+    ids = load_file(tmp_path / "nine" / "model.safetensors")["t2d"].nonzero()[:, 0].tolist()
+    assert 51 in ids  # the stop token, forced
+
+
+def test_a_vocabulary_without_the_stop_token_is_warned_of(
+    vtrim: Vtrim, tmp_path: Path, draft: Path
+) -> None:
+    _, _, err = vtrim("trim", draft, "--vocab", ids_file(tmp_path, [0, 2]), "-o", "new")
+    assert "warning: the new vocabulary lacks stop token ids [51]" in err
+
+
+def test_what_cannot_be_is_refused_in_one_line(
+    vtrim: Vtrim, tmp_path: Path, draft: Path, target: Path, inputs: Path
+) -> None:
+    some = ids_file(tmp_path, [0, 2, 3])
+    few = ["--vocab", some, "-o", "new"]
+    cases = [
+        ([draft, "-o", "new"], "name the new vocabulary with --vocab FILE, or its size"),
+        ([draft, *few, "--k", 3], "name the new vocabulary with --vocab FILE, or its size"),
+        ([draft, *few], "1 of 3 tokens are new to the draft"),
+        ([draft, "--vocab", some, "-o", draft], "is the draft itself"),
+        ([draft, *few, "--rope-theta", 0], "--rope-theta 0: must be above 0"),
+        ([draft, *few, "--aux-layers", "1,2"], "give three numbers"),
+        ([draft, "--k", 3, "-o", "new", "--run", "none"], "Run `vtrim coverage` first"),
+        ([target, *few], "not the plain EAGLE-3 draft"),
+        ([draft, *few, "--target", inputs / "target_headdim"], "made for another target"),
+    ]
+    for arguments, message in cases:
+        code, out, err = vtrim("trim", *arguments)
+        assert (code, out) == (2, ""), arguments
+        assert err.splitlines()[-1].startswith("error: ")
+        assert message in err
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_draft_in_the_way_is_replaced_only_when_asked(
+    vtrim: Vtrim, tmp_path: Path, draft: Path
+) -> None:
+    arguments = ["trim", draft, "--vocab", ids_file(tmp_path, [0, 2]), "-o", "new"]
+    assert vtrim(*arguments)[0] == 0
+    code, _, err = vtrim(*arguments)
+    assert (code, "--force replaces it" in err) == (2, True)
+    assert vtrim(*arguments, "--force")[0] == 0
+
+
+def test_a_draft_of_another_project_is_trimmed_and_measured(
+    vtrim: Vtrim, tmp_path: Path, draft: Path, target: Path
+) -> None:
+    tensors = load_file(draft / "model.safetensors")
+    config = json.loads((draft / "config.json").read_text())
+    del config["vtrim"], tensors["t2d"]
+    for name in ("eagle_config", "eagle_aux_hidden_state_layer_ids"):
+        config.pop(name, None)
+    foreign = tmp_path / "foreign"
+    foreign.mkdir()
+    renamed = {k.replace("midlayer", "layers.0"): v for k, v in tensors.items()}
+    save_file(renamed, foreign / "model.safetensors")
+    (foreign / "config.json").write_text(json.dumps(config))
+    code, out, err = vtrim(
+        "trim", foreign, "--vocab", ids_file(tmp_path, [0, 2, 50]), "-o", "new", "--json"
+    )
+    assert code == 0, err
+    assert json.loads(out)["layout"] == "ModelOpt"
+    written = json.loads((tmp_path / "new" / "config.json").read_text())
+    assert "num_target_layers" not in written["vtrim"]  # nobody told
+    assert measured(vtrim, target, Path("new"))["identical_to_plain"] == 1.0
+
+
+@pytest.mark.slow
+def test_on_a_real_chat_model_a_draft_extended_and_cut_leaves_greedy_replies_as_they_are(
+    vtrim: Vtrim, tmp_path: Path, random_draft: Callable[..., Path]
+) -> None:
+    from vtrim.models.smollm2 import smollm2_folder
+
+    target = smollm2_folder()
+    if not (target / "model.safetensors").exists():
+        pytest.skip("the built-in target is not unpacked here (VTRIM_CACHE; run `vtrim demo`)")
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text('{"prompt": "The sky is"}\n{"prompt": "Bread rises"}\n')
+    draft = random_draft(target, ids=range(1200))
+    wanted = ids_file(tmp_path, list(range(600, 1400)))
+    arguments = ["--vocab", wanted, "--target", target, "-o", "new", "--json"]
+    code, out, err = vtrim("trim", draft, *arguments)
+    assert code == 0, err
+    result = json.loads(out)
+    assert (result["kept"], result["dropped"], result["added"]) == (600, 600, 200)
+    where = ["--draft", "new", "--target", target, "--prompts", prompts, "--run", "elsewhere"]
+    code, out, err = vtrim("eval", *where, "--max-new-tokens", 12, "--dtype", "fp32", "--json")
+    assert code == 0, err
+    assert json.loads(out)["identical_to_plain"] == 1.0
