@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import secrets
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -29,7 +30,8 @@ def atomic_path(final: Path) -> Iterator[Path]:
     Raises:
         InputError: the disk is full or the folder cannot be written; no file is left behind.
     """
-    temporary = final.with_name(f".{final.name}.{os.getpid()}.tmp")
+    # process numbers repeat across the machines that share a folder
+    temporary = final.with_name(f".{final.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     try:
         final.parent.mkdir(parents=True, exist_ok=True)
         yield temporary

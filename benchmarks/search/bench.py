@@ -110,7 +110,7 @@ def command(folder: Path, rows: int) -> dict[str, Any]:
         "cpu_s": round(least(lambda: call(entry), _children_cpu), 3),
         "again_cpu_s": round(least(lambda: call(entry, fresh=False), _children_cpu), 3),
         "bare_imports_cpu_s": round(least(lambda: call(imports), _children_cpu), 3),
-        "heavy_imports": imported.stderr.strip(),
+        "heavy_imports": imported.stderr.strip().splitlines()[-1],
     }
 
 

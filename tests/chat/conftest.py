@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from vtrim.chat.conversation import Conversation, Origin, conversation_of
-from vtrim.chat.feed import ReplyFeed
+from vtrim.chat.feed import EncoderChoice, ReplyFeed
 from vtrim.chat.read import ReadOptions, read_conversations
 from vtrim.chat.render import Renderer
 from vtrim.chat.skips import SkipLog
@@ -181,7 +181,7 @@ class Tally:
 
 @pytest.fixture(scope="session")
 def tally() -> Callable[..., Tally]:
-    """tally(source, tokenizer, full=False, max_length=None): counts files or conversations."""
+    """tally(source, tokenizer, full=False, ...): counts files or conversations."""
 
     def run(
         source: Path | Iterable[Conversation],
@@ -190,6 +190,8 @@ def tally() -> Callable[..., Tally]:
         full: bool = False,
         max_length: int | None = None,
         skip_bad_rows: bool = False,
+        last_turn_only: bool = False,
+        encoder: EncoderChoice = "auto",
     ) -> Tally:
         skipped = SkipLog()
         rows = (
@@ -199,8 +201,10 @@ def tally() -> Callable[..., Tally]:
             if isinstance(source, Path)
             else source
         )
-        renderer = Renderer(tokenizer, max_length=max_length, skipped=skipped)
-        feed = ReplyFeed(renderer, full=full)
+        renderer = Renderer(
+            tokenizer, max_length=max_length, skipped=skipped, last_turn_only=last_turn_only
+        )
+        feed = ReplyFeed(renderer, full=full, encoder=encoder)
         counted = TokenTally(len(tokenizer)).update(feed.feed(rows))
         arrays = counted.counts, counted.heldout_counts
         found = np.flatnonzero(arrays[0]).tolist()

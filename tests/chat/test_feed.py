@@ -38,6 +38,7 @@ def talks_of(made: list[list[tuple[str, str]]]) -> list[Conversation]:
     ]
 
 
+@pytest.mark.parametrize("last", [False, True])
 @pytest.mark.parametrize(
     "template", ["chatml", "trimmed", "marked", "think", "returns", "spaced", "bare", "alternating"]
 )
@@ -45,10 +46,12 @@ def talks_of(made: list[list[tuple[str, str]]]) -> list[Conversation]:
 @settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(made=TALKS)
 def test_the_fast_path_counts_what_full_renders_count(
-    bpe: Callable, tally: Callable, split: str, template: str, made: Any
+    bpe: Callable, tally: Callable, split: str, template: str, last: bool, made: Any
 ) -> None:
     rows = talks_of(made)
-    fast, full = (tally(rows, bpe(split, template), full=full) for full in (False, True))
+    fast, full = (
+        tally(rows, bpe(split, template), full=full, last_turn_only=last) for full in (False, True)
+    )
     assert fast.tokens == full.tokens
     assert np.array_equal(fast.arrays[1], full.arrays[1])
     assert (fast.feed.rows_used, fast.feed.rows_heldout) == (
@@ -115,18 +118,22 @@ def test_memory_is_bounded_by_draining_early(
     rows = [talk(("user", "q"), ("assistant", f"a{n} b{n} é{n % 2}")) for n in range(200)]
     rows += [talk(("user", "q"), ("assistant", f"naïve {n}")) for n in range(200)]
     expected = tally(rows, bpe("llama3", "chatml")).tokens
-    monkeypatch.setattr("vtrim.chat.fast._MAX_PIECES", 20)
-    monkeypatch.setattr("vtrim.chat.fast._BATCH", 7)
     held: list[int] = []
     drain = FastReplies.drain
 
-    def watch(self: FastReplies, **options: bool) -> Any:
-        held.append(sum(map(len, self._pieces.values())) + len(self._batch))
-        return drain(self, **options)
+    def watch(self: FastReplies, sample: Any) -> Any:
+        held.append(sum(group.settle() for group in self._groups.values()))
+        return drain(self, sample)
 
     monkeypatch.setattr(FastReplies, "drain", watch)
-    assert tally(rows, bpe("llama3", "chatml")).tokens == expected
-    assert max(held) < 60
+    for limit, size in (("_MAX_CHARACTERS_SPLIT", 300), ("_MAX_WORDS", 20)):
+        held.clear()
+        with monkeypatch.context() as patch:
+            patch.setattr("vtrim.chat.fast._MAX_WAITING", 10)
+            patch.setattr(f"vtrim.chat.fast.{limit}", size)
+            assert tally(rows, bpe("llama3", "chatml")).tokens == expected
+        assert len(held) > 5 + CHECK_FIRST
+        assert max(held) < 100
 
 
 @pytest.mark.parametrize("name", ["chat", "function_calling", "ner"])

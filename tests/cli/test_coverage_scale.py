@@ -165,6 +165,28 @@ def test_a_launchers_rank_picks_the_shard(
     assert (alone["tokens"], "shard" in alone) == (8751, False)
 
 
+@pytest.mark.slow
+def test_ranks_that_end_at_once_leave_one_whole_artefact(
+    counting: list[object], whole: Run, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-m", "vtrim", "coverage", *map(str, counting)]
+    command += ["--run", str(tmp_path / "run"), "--json"]
+    ranks = [
+        subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env={**os.environ, "RANK": str(rank), "WORLD_SIZE": "3", "OMP_NUM_THREADS": "1"},
+        )
+        for rank in range(3)
+    ]  # fmt: skip
+    ended = [rank.communicate(timeout=240) for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0, 0], ended
+    assert any('"merged": true' in out for out, _ in ended)
+    run = Run(tmp_path / "run")
+    assert run.coverage.read_bytes() == whole.coverage.read_bytes()
+    assert run.read()["data"] == whole.read()["data"]
+    assert not list(run.root.glob(".*"))
+
+
 def test_an_error_in_any_shard_of_a_launcher_is_shown(
     cover: Callable, inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -254,3 +254,14 @@ def test_the_runs_own_target_is_timed_and_its_search_counts_with_that(
     assert code == 0, err
     fit = json.loads(run.step_times.read_text())["draft_fit"]
     assert json.loads(out)["throughput"]["times"]["draft_base_s"] == fit["base_s"]
+
+
+def test_times_that_spread_too_far_are_said() -> None:
+    from vtrim.cli.flops_measure import unsteady_times
+
+    steady = {"median_s": 1.0, "q25_s": 0.95, "q75_s": 1.1}
+    assert unsteady_times({"verify": [steady], "draft": [steady]}) is None
+    wild = {"median_s": 1.0, "q25_s": 0.9, "q75_s": 1.3}
+    message = unsteady_times({"verify": [steady], "draft": [steady, wild]})
+    assert message is not None
+    assert "spreads over 40% of their median" in message

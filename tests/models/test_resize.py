@@ -83,7 +83,7 @@ def test_a_foreign_draft_cut_and_written_is_read_by_the_decoder(
     assert stored["d2t"].tolist() == [3, 8, 22]
     assert stored["t2d"].nonzero()[:, 0].tolist() == [3, 9, 24]
     assert stored[HEAD].dtype == (torch.float16 if layout == "EAGLE" else torch.bfloat16)
-    loaded = load_draft(tmp_path / "out", num_target_layers=8)
+    loaded = load_draft(tmp_path / "out", num_target_layers=lambda: 8)
     whole = load_draft(own_draft)
     hidden = torch.randn(1, 4, 32, generator=torch.Generator().manual_seed(0))
     rows = [IDS.index(3), IDS.index(9), IDS.index(24)]

@@ -96,9 +96,15 @@ class ReplyFeed:
         """(ids, weights, heldout, source) of every reply, in no particular order.
 
         Raises:
-            FastPathDiffers: a conversation counted both ways gave different counts, so what was
-                fed before it is not to be trusted.
+            FastPathDiffers: a conversation counted both ways gave different counts, or gigatoken
+                failed, so what was fed before it is not to be trusted.
         """
+        try:
+            yield from self._feed(conversations)
+        except NotProved as error:
+            raise FastPathDiffers(str(error), self.encoder) from error
+
+    def _feed(self, conversations: Iterable[Conversation]) -> Iterator[Counted]:
         for conversation in conversations:
             self.kinds[conversation.kind] += 1
             replies = self._replies_of(conversation)

@@ -208,6 +208,18 @@ def loading() -> Iterator[None]:
             gc.freeze()
 
 
+def keep_torch_out() -> None:
+    """Makes transformers load without torch: 1.5 s less, and 230 MB.
+
+    Tokenizers and configs, which are all that counting needs, are the same. Done only in a process
+    of our own, and not for code of others, which may want torch. None in ``sys.modules`` is
+    Python's own way to say that there is no such module.
+    """
+    if (_settings["own_process"] or _settings["diverted"]) and "torch" not in sys.modules:
+        sys.modules["torch"] = None  # type: ignore[assignment]
+        os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
+
+
 def hush_deepspeed() -> None:
     """Keeps to itself what DeepSpeed reports of its own workings; -v shows it."""
     import torch

@@ -75,6 +75,7 @@ def coverage(
     folder = common.open_run(run)
     if merge:
         found, record = merge_named(data, folder.coverage)
+        found.curve(keep or [])  # refuses a wrong id before anything is written
         check_any_reply(found, ", ".join(data))
         record.save(folder, found)
         _print(folder.coverage, found, record, keep or [], json_output)
@@ -94,6 +95,8 @@ def coverage(
         engine=engine,
     )
     started = time.monotonic()
+    if not trust_remote_code:
+        common.keep_torch_out()
     with common.loading():
         model = load_model(
             folder, target, tokenizer, template, revision, trust_remote_code, offline

@@ -20,10 +20,9 @@ if TYPE_CHECKING:
 
 ENGINES = ("local", "ray")
 
-# What one process counts while a further one starts (about 4 s: it imports transformers, reads the
-# tokenizer and proves the encoder), in bytes of JSON, twice over.
-_MEGABYTE = 2**20
-_WHOLE_RENDERS, _TOKENIZERS, _GIGATOKEN = 16 * _MEGABYTE, 64 * _MEGABYTE, 128 * _MEGABYTE
+# Bytes of JSON that a process should have to count, lest its start (1.5 to 2 s) cost more than it
+# gives: at about 3, 12 and 30 MB/s by whole renders, with tokenizers and with gigatoken.
+_WHOLE_RENDERS, _TOKENIZERS, _GIGATOKEN = 8 * 2**20, 32 * 2**20, 128 * 2**20
 _PACKED = (".gz", ".zst", ".parquet")
 _PACKED_RATIO = 4  # bytes of JSON in a byte of a packed file, about
 

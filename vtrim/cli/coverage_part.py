@@ -170,6 +170,9 @@ def _loaded(spec: TokenizerSpec, fingerprint: str) -> Any:
     from vtrim.cli import common
     from vtrim.models import hub
 
+    common.own_process()
+    if not spec.trust_remote_code:
+        common.keep_torch_out()
     with common.loading():
         common.hush_libraries()
         tokenizer = spec.load()

@@ -24,7 +24,7 @@ _READ, _SHOW, _SCALE = "What is read", "What is shown", "At scale"
 Data = Annotated[
     list[str],
     typer.Argument(
-        metavar="DATA...",
+        metavar="DATA",
         help="Chat data: JSONL, JSON or parquet (also .gz, .zst), globs, folders saved by "
         "`datasets`, hub ids. With --merge: artefacts.",
         show_default=False,
@@ -107,8 +107,8 @@ Processes = Annotated[
     typer.Option(
         min=1,
         rich_help_panel=_SCALE,
-        help="Processes that count (default: more than one where the data is large enough for "
-        "them to pay, from about 130 MB).",
+        help="Processes that count (default: as many as the data pays for, one for each 32 MB, "
+        "128 MB with gigatoken, up to the CPUs).",
     ),
 ]
 ShardText = Annotated[
@@ -132,14 +132,14 @@ Engine = Annotated[
     typer.Option(
         rich_help_panel=_SCALE,
         help="local, or ray: on the workers of $RAY_ADDRESS (else here), which must see the "
-        "same files; needs vtrim[ray].",
+        "same files; needs vtrim\\[ray].",
     ),
 ]
 Encoder = Annotated[
     str,
     typer.Option(
         rich_help_panel=_SCALE,
-        help="auto, tokenizers, or gigatoken (checked against tokenizers; needs vtrim[fast]).",
+        help="auto, tokenizers, or gigatoken (checked against tokenizers; needs vtrim\\[fast]).",
     ),
 ]
 

@@ -255,6 +255,8 @@ def _report(part: Part) -> None:
     found, facts = part.coverage, part.facts
     kinds = ", ".join(f"{kind} {number:,}" for kind, number in sorted(found.rows_by_kind.items()))
     common.note(f"{found.rows_used + facts.skipped.total:,} rows: {kinds or 'none used'}")
+    if found.by_source is None:
+        common.note("more than 32 sources: not told apart (--source-column names the column).")
     if found.generated_counts is not None:
         common.note(
             f"{found.generated_rows:,} generated rows: {int(found.generated_counts.sum()):,} "

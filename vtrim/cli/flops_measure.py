@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from vtrim.shape import DraftShape
 
 DEFAULT_CONTEXT = 256
+STEADY_SPREAD = 0.2  # an idle machine stays below 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,9 +84,23 @@ def measure_times(run: Run, request: MeasureRequest) -> dict[str, Any]:
         "config_fingerprint": fingerprint_json(_config(run, source)),
         **times,
     }
+    if unsteady := unsteady_times(measured):
+        common.warn(unsteady)
     write_json(run.step_times, measured)
     run.record("flops", {**measured, "artifact": str(run.step_times)})
     return measured
+
+
+def unsteady_times(measured: dict[str, Any]) -> str | None:
+    """What to know before counting with times that spread too far; None where they are steady."""
+    rows = [*measured["verify"], *measured["draft"]]
+    spread = max((row["q75_s"] - row["q25_s"]) / row["median_s"] for row in rows)
+    if spread <= STEADY_SPREAD:
+        return None
+    return (
+        f"the middle half of some times spreads over {spread:.0%} of their median: something else "
+        "is using this machine. Measure again when it is idle, or raise --repeats."
+    )
 
 
 def _config(run: Run, source: ModelSource) -> Any:

@@ -94,8 +94,10 @@ def load_pair(
     Raises:
         InputError: one of them cannot be read. MismatchError: the draft is another target's.
     """
-    layers = DraftShape.from_target_config(source.config).num_target_layers
-    draft = load_draft(folder, num_target_layers=layers)
+    draft = load_draft(
+        folder,
+        num_target_layers=lambda: DraftShape.from_target_config(source.config).num_target_layers,
+    )
     check_draft(draft, folder, source)
     target = load_target(
         source.name,

@@ -200,10 +200,10 @@ class _Bench:
 
 def _draft(shape: DraftShape, size: int, target: Target) -> Eagle3Draft:
     """A draft of ``size`` rows with random weights, where and as the target's are."""
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), target.device:
         torch.manual_seed(0)
         draft = Eagle3Draft(shape, torch.arange(size))
-    return draft.to(device=target.device, dtype=target.dtype).eval().requires_grad_(False)
+    return draft.to(target.dtype).eval().requires_grad_(False)
 
 
 def _with_head(draft: Eagle3Draft, size: int) -> Eagle3Draft:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -136,11 +136,11 @@ def load_draft(
     *,
     dtype: torch.dtype = torch.float32,
     device: str = "cpu",
-    num_target_layers: int = 0,
+    num_target_layers: Callable[[], int] | None = None,
 ) -> LoadedDraft:
     """Reads a draft in the portable layout.
 
-    num_target_layers: the target's, where it is known; drafts of others do not tell it.
+    num_target_layers: asks the target; called only for drafts of others, which do not tell it.
 
     Raises:
         InputError: the folder or a file is missing, incomplete, or not an EAGLE-3 draft.
@@ -209,7 +209,9 @@ def _read_vocab(folder: Path, tensors: dict[str, Tensor], config: dict[str, Any]
 
 
 def _read_shape(
-    config: dict[str, Any], tensors: dict[str, Tensor], num_target_layers: int
+    config: dict[str, Any],
+    tensors: dict[str, Tensor],
+    num_target_layers: Callable[[], int] | None,
 ) -> DraftShape:
     """The draft's dimensions from its own config; layer count from the provenance entry."""
     scaling = rope_scaling(config)
@@ -219,7 +221,9 @@ def _read_shape(
             "`vtrim trim --rope-theta BASE` writes the plain base the draft was trained with."
         )
     provenance = config.get("vtrim") or {}
-    layers = int(provenance.get("num_target_layers") or num_target_layers)
+    layers = int(provenance.get("num_target_layers") or 0)
+    if layers == 0 and num_target_layers is not None:
+        layers = num_target_layers()
     if layers == 0 and not flat_config(config).get("eagle_aux_hidden_state_layer_ids"):
         raise InputError(
             "config.json names neither the target's layer count nor auxiliary layers; "
