@@ -31,12 +31,20 @@ class _Section(BaseModel):
 class CoverageSection(_Section):
     """``vtrim coverage``."""
 
+    split: str | None = None
+    source_column: str | None = None
     max_length: int | None = None
+    last_turn_only: bool | None = None
+    template: str | None = None
+    skip_bad_rows: bool | None = None
+    encoder: str | None = None
+    processes: int | None = None
 
 
 class SearchSection(_Section):
     """``vtrim search``."""
 
+    objective: str | None = None
     alpha: float | None = None
     cmin: float | None = None
     kmin: int | None = None
@@ -44,6 +52,13 @@ class SearchSection(_Section):
     trials: int | None = None
     seed: int | None = None
     sampler: str | None = None
+    preset: str | None = None
+    align: int | None = None
+    storage: str | None = None
+    gpu: str | None = None
+    a0: float | None = None
+    num_draft_tokens: int | None = None
+    batch: int | None = None
 
 
 class TrainSection(_Section):

@@ -42,14 +42,10 @@ class Dialect:
     @property
     def reply(self) -> re.Pattern[str]:
         """Matches a reply and its end in a rendered text."""
-        return re.compile(
-            re.escape(self.assistant) + "(.*?" + re.escape(self.end) + ")", re.DOTALL
-        )
+        return re.compile(re.escape(self.assistant) + "(.*?" + re.escape(self.end) + ")", re.DOTALL)
 
 
-CHATML = Dialect(
-    "'<|im_start|>' + role + '\n'", "<|im_start|>assistant\n", "<|im_end|>"
-)
+CHATML = Dialect("'<|im_start|>' + role + '\n'", "<|im_start|>assistant\n", "<|im_end|>")
 DIALECTS = {
     "llama3_1": Dialect(
         "'<|start_header_id|>' + role + '<|end_header_id|>\n\n'",

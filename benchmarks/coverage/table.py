@@ -26,11 +26,17 @@ def as_markdown(result: dict[str, Any]) -> str:
         f"|---|{'---|' * len(result['models'])}",
     ]
     for label in [*PEERS, FLOOR, "vtrim, tokenizers", "vtrim, gigatoken"]:
-        cells = [_rate(model["tokens_per_cpu_second"], label) for model in result["models"].values()]
+        cells = [
+            _rate(model["tokens_per_cpu_second"], label) for model in result["models"].values()
+        ]
         lines.append(f"| {label} | {' | '.join(cells)} |")
     starts = [_starts(model["start_cpu_seconds"]) for model in result["models"].values()]
     lines.append(f"| proving the encoder, once a process [CPU s] | {' | '.join(starts)} |")
-    lines += ["", "| resident memory of the process [MiB] | tokenizer loaded | peak |", "|---|---|---|"]
+    lines += [
+        "",
+        "| resident memory of the process [MiB] | tokenizer loaded | peak |",
+        "|---|---|---|",
+    ]
     for label, found in result["memory_mib"].items():
         lines.append(f"| {label} | {found['loaded']:.0f} | {found['peak']:.0f} |")
     return "\n".join(lines) + "\n"

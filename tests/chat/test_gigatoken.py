@@ -106,7 +106,7 @@ def test_a_panic_of_its_native_code_is_no_bug_of_vtrim(
         """What a panic in Rust becomes in Python."""
 
     class Engine:
-        def encode_batch(self, _texts: list[str], **_: bool) -> Any:
+        def encode(self, _text: str) -> Any:
             raise Panic("index out of bounds\nLocation: x.rs")
 
     monkeypatch.setattr(GigatokenEncoder, "_start", lambda _: Engine())

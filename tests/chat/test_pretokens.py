@@ -45,9 +45,9 @@ def byte_level(*steps: Any, use_regex: bool = False) -> Any:
 def test_words_get_the_tokenizers_own_ids(bpe: Callable, split: str, words: list[str]) -> None:
     tokenizer = bpe(split, "chatml")
     made = pretokens_of(tokenizer)
-    spaced = [f" {word}" for word in words if made.takes(word)]
-    found = [ids.tolist() for ids in made.encode(spaced).lists()]
-    assert found == [tokenizer(word, add_special_tokens=False)["input_ids"] for word in spaced]
+    taken = [word for word in words if made.takes(word)]
+    found = [ids.tolist() for ids in made.encode(taken).lists()]
+    assert found == [tokenizer(f" {word}", add_special_tokens=False)["input_ids"] for word in taken]
 
 
 @pytest.mark.parametrize("individual", [True, False])
@@ -64,7 +64,7 @@ def test_steps_that_split_after_one_another_are_followed(individual: bool) -> No
         byte_level(use_regex=True),
     ):
         made = pretokens_of(tokenizer)
-        found = [ids.tolist() for ids in made.encode(texts).lists()]
+        found = [ids.tolist() for ids in made.encode([text[1:] for text in texts]).lists()]
         assert found == tokenizer(texts, add_special_tokens=False)["input_ids"]
         splitter = tokenizer.backend_tokenizer.pre_tokenizer
         for text in texts:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import numpy as np
 import pytest
 
 from vtrim.artifacts import Run, read_json
+from vtrim.cli.coverage_model import needs_torch
 from vtrim.cli.train_call import TrainCall
 from vtrim.cli.train_steps import _samples
 from vtrim.trimming.coverage import Coverage
@@ -317,3 +320,37 @@ def test_several_files_and_a_glob_are_read_in_order(
         "alpaca": 1,
         "messages": 1,
     }
+
+
+def test_torch_is_loaded_only_for_code_of_others_and_to_convert_the_built_in_target(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VTRIM_CACHE", str(tmp_path))
+    assert needs_torch("org/model", trust_remote_code=True)
+    assert not needs_torch("org/model", trust_remote_code=False)
+    assert needs_torch("smollm2", trust_remote_code=False)
+    (tmp_path / "SmolLM2-135M-Instruct").mkdir()
+    (tmp_path / "SmolLM2-135M-Instruct" / "model.safetensors").touch()
+    assert not needs_torch("smollm2", trust_remote_code=False)
+
+
+def test_the_command_counts_the_same_without_torch(
+    cover: Callable, inputs: Path, tmp_path: Path
+) -> None:
+    counting = [str(inputs / "g11_bulk.jsonl"), "--target", str(inputs / "target_chain")]
+    assert cover(tmp_path / "here", *counting).code == 0
+    script = (
+        "import sys; from vtrim.cli.main import main\n"
+        "try: main()\n"
+        "finally: print(sys.modules['torch'], file=sys.stderr)"
+    )
+    command = [sys.executable, "-c", script, "coverage", *counting]
+    done = subprocess.run(
+        [*command, "--run", str(tmp_path / "there")], capture_output=True, text=True, check=False
+    )
+    assert done.stderr.splitlines()[-1] == "None", done.stderr
+    assert "PyTorch" not in done.stderr
+    runs = [Run(tmp_path / name) for name in ("here", "there")]
+    assert runs[0].coverage.read_bytes() == runs[1].coverage.read_bytes()
+    assert runs[0].target_config.read_text() == runs[1].target_config.read_text()
+    assert runs[0].read()["target"] == runs[1].read()["target"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -104,6 +105,18 @@ def test_ray_that_is_not_installed_is_one_error_line(
     assert "pip install 'vtrim[ray]'" in outcome.error
 
 
+def test_a_ray_cluster_that_does_not_answer_is_one_error_line(
+    cover: Callable, counting: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("ray", reason="ray is not installed (pip install 'vtrim[ray]')")
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    error = cover(tmp_path / "run", *counting, "--engine", "ray").error
+    assert f"ray at {address}" in error
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("files", [("chat",), ("function_calling", "ner")], ids="+".join)
 def test_shards_of_real_data_make_the_bytes_of_one_process(
@@ -137,7 +150,7 @@ def test_shards_of_other_data_or_options_are_left_out_and_named(
     cover: Callable, counting: list[object], inputs: Path, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
-    cover(run, *counting, "--shard", "1/2")
+    assert "in shard 1/2 alone" in cover(run, *counting, "--shard", "1/2").out
     outcome = cover(run, *counting, "--shard", "2/2", "--last-turn-only")
     assert "coverage.1-of-2.npz: counts of other data, or with other options" in outcome.err
     other = [inputs / "g11_bulk.jsonl", "--tokenizer", inputs / "tok_words", "--skip-bad-rows"]
@@ -332,14 +345,15 @@ def test_shards_that_were_moved_merge_with_what_stands_beside_them(
 
 
 def test_a_missing_shard_is_a_warning(
-    cover: Callable, counting: list[object], tmp_path: Path
+    cover: Callable, counting: list[object], corpus: list[Path], tmp_path: Path
 ) -> None:
     cover(tmp_path / "a", *counting, "--shard", "1/3")
     cover(tmp_path / "a", *counting, "--shard", "3/3")
     shards = sorted((tmp_path / "a").glob("*.npz"))
     outcome = cover(tmp_path / "merged", "--merge", *shards, "--json")
     assert outcome.json["rows_used"] > 100
-    assert outcome.err.count("warning: shard 2/3 of sha256:") == 3  # of each file
+    for file in corpus:
+        assert f"warning: shard 2/3 of {file} is missing" in outcome.err
 
 
 def test_artefacts_without_a_run_beside_them_merge_for_search_alone(

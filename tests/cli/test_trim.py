@@ -124,6 +124,28 @@ def test_a_size_takes_the_top_tokens_of_the_run_s_counts(
     assert 51 in ids  # the stop token, forced
 
 
+def test_the_run_s_counts_weigh_the_fit_unless_they_are_another_tokenizer_s(
+    vtrim: Vtrim, tmp_path: Path, draft: Path, target: Path, inputs: Path
+) -> None:
+    data = inputs / "g11_bulk.jsonl"
+    assert vtrim("coverage", data, "--target", target, "--run", "run")[0] == 0
+    ids = ids_file(tmp_path, sorted({*IDS, 51}))
+    more = ["--vocab", ids, "--target", target, "--json", "-o"]
+    weighted = json.loads(vtrim("trim", draft, "--run", "run", *more, "one")[1])
+    assert weighted["new_rows"]["weighted"] is True
+    plain = json.loads(vtrim("trim", draft, "--run", "nowhere", *more, "two")[1])
+    assert plain["new_rows"]["weighted"] is False
+    config = json.loads((draft / "config.json").read_text())
+    config["vtrim"]["tokenizer_fingerprint"] = "sha256:else"
+    (draft / "config.json").write_text(json.dumps(config))
+    code, out, err = vtrim("trim", draft, "--run", "run", *more, "three")
+    assert (code, json.loads(out)["new_rows"]["weighted"]) == (0, False)
+    assert "counts of the run left out" in err
+    code, out, err = vtrim("trim", draft, "--run", "run", "--k", 20, "-o", "four")
+    assert (code, out) == (2, "")
+    assert "tokenizer differs" in err
+
+
 def test_a_vocabulary_without_the_stop_token_is_warned_of(
     vtrim: Vtrim, tmp_path: Path, draft: Path
 ) -> None:

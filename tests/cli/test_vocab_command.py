@@ -13,7 +13,7 @@ import torch
 
 from vtrim.artifacts import Run, write_json
 from vtrim.cli.main import main
-from vtrim.cli.vocab_steps import quoted
+from vtrim.cli.token_text import quoted
 from vtrim.trimming.coverage import Coverage
 from vtrim.vocab import DraftVocab
 

@@ -67,6 +67,17 @@ def test_the_error_told_is_that_of_rows_left_out() -> None:
     assert fit.relative_error == pytest.approx(errors[fit.strength], rel=1e-5)
 
 
+def test_counts_weigh_the_rows_as_if_each_stood_there_that_often() -> None:
+    common, trained, wanted = rows(30, 4, 0), rows(30, 4, 1), rows(2, 4, 2)
+    counts = torch.arange(30)
+    made, fit = fit_new_rows(trained, common, wanted, counts)
+    often = torch.repeat_interleave(torch.arange(30), counts + 1)
+    matrix = slow_map(trained[often], common[often], fit.strength)
+    assert torch.allclose(made.double(), wanted.double() @ matrix, atol=1e-5)
+    assert fit.weighted
+    assert not fit_new_rows(trained, common, wanted)[1].weighted
+
+
 def test_bf16_rows_are_fitted_in_full_precision() -> None:
     common = rows(40, 8, 0).bfloat16()
     made, _ = fit_new_rows(2 * common, common, common[:3])

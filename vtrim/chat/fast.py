@@ -129,11 +129,12 @@ class FastReplies:
         if self._words is None:
             return
         sizes = [group.settle() for group in self._groups.values()]
-        words: dict[str, None] = {}
+        places: dict[str, int] = {}
         for group in self._groups.values():
-            words.update(dict.fromkeys(group.words))
-        names, encoded = self._words.encode(words)
-        places = dict(zip(names, range(len(names)), strict=True))
+            places.update(group.words)
+        names, encoded = self._words.encode(places)
+        places.update(zip(names, range(len(names)), strict=True))
+        del names
         for ((heldout, source), group), size in zip(self._groups.items(), sizes, strict=True):
             times = np.zeros(len(places), dtype=np.int64)
             found = np.fromiter(map(places.__getitem__, group.words), np.int64, size)

@@ -14,7 +14,7 @@ from vtrim.chat.encode import fast_backend
 from vtrim.chat.encoders import Ids, TokenizersEncoder
 from vtrim.chat.fast import Counted, FastReplies, Reply, ReplySample
 from vtrim.chat.frames import Frames
-from vtrim.chat.gigatoken import GigatokenEncoder, NotProved
+from vtrim.chat.gigatoken import REMEDY, GigatokenEncoder, NotProved
 from vtrim.chat.render import Renderer
 from vtrim.chat.words import Words
 
@@ -143,7 +143,7 @@ class ReplyFeed:
         try:
             encoder = GigatokenEncoder(self._backend)
         except NotProved as error:
-            self.encoder_note = str(error)
+            self.encoder_note = f"{str(error).removesuffix(REMEDY)}Counted with tokenizers."
             return
         yield from self._drained()
         self._fast = FastReplies(self._backend, encoder, None)

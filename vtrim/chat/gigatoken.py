@@ -19,7 +19,7 @@ from vtrim.errors import InputError
 # so much while encoding, or after so much text, whichever comes first.
 _MAX_GROWTH = 64 << 20  # [bytes]
 _MAX_CHARACTERS = 256_000_000
-_REMEDY = "Leave --encoder out, or give --encoder tokenizers."
+REMEDY = "Leave --encoder out, or give --encoder tokenizers."
 
 
 class NotProved(InputError):  # noqa: N818 - the caller may go on without it
@@ -36,12 +36,12 @@ class GigatokenEncoder:
     name = "gigatoken"
 
     def __init__(self, backend: Any) -> None:
-        self._definition = backend.to_str()
+        self._backend = backend
         self._engine = self._start()
         self._grown = self._seen = 0
         texts = hard_texts(backend)
         if not equal(self.encode(texts), TokenizersEncoder(backend).encode(texts)):
-            raise NotProved(f"gigatoken gives other ids than tokenizers here. {_REMEDY}")
+            raise NotProved(f"gigatoken gives other ids than tokenizers here. {REMEDY}")
 
     def encode(self, texts: Sequence[str]) -> Ragged:
         """The ids of the texts.
@@ -54,30 +54,32 @@ class GigatokenEncoder:
             self._engine = self._start()
             self._grown = self._seen = 0
         before = _resident()
+        lists = [np.zeros(0, dtype=np.uint32)]
         try:
-            layout = self._engine.encode_batch(list(texts), parallel=False).layout
+            # Text by text: its batches cost 36 MB for the package `awkward`, whose arrays they are.
+            for text in texts:
+                lists.append(self._engine.encode(text))
+                self._seen += len(text)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # a panic of its native code is no Exception
-            raise NotProved(f"gigatoken fails ({_line(error)}). {_REMEDY}") from error
-        ends = np.asarray(layout.offsets.data, dtype=np.int64)
-        ids = np.asarray(layout.content.data[ends[0] : ends[-1]], dtype=np.int64)
-        self._seen += sum(map(len, texts))
+            raise NotProved(f"gigatoken fails ({_line(error)}). {REMEDY}") from error
+        ids = np.concatenate(lists, dtype=np.int64)
         self._grown += _resident() - before - ids.nbytes
-        return Ragged(ids, np.diff(ends))
+        return Ragged(ids, np.fromiter(map(len, lists[1:]), np.int64, len(texts)))
 
     def _start(self) -> Any:
         try:
             from gigatoken import Tokenizer
         except ImportError as error:
             raise NotProved(
-                f"gigatoken is not installed. Install it (pip install 'vtrim[fast]'). {_REMEDY}"
+                f"gigatoken is not installed. Install it (pip install 'vtrim[fast]'). {REMEDY}"
             ) from error
         try:
-            return Tokenizer.from_json(self._definition).backend
+            return Tokenizer.from_json(self._backend.to_str().encode()).backend
         except Exception as error:
             raise NotProved(
-                f"gigatoken does not take this tokenizer ({_line(error)}). {_REMEDY}"
+                f"gigatoken does not take this tokenizer ({_line(error)}). {REMEDY}"
             ) from error
 
 

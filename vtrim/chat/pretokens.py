@@ -14,6 +14,7 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from vtrim.chat.encoders import Ids, Ragged
 
@@ -83,26 +84,25 @@ class Pretokens:
         return pieces
 
     def encode(self, words: Sequence[str]) -> Ragged:
-        """The ids of words, each of their pre-tokens encoded once.
+        """The ids of words, each with a space before it; each of their pre-tokens encoded once.
 
-        Each begins with a space and ends with none: so they are split alike one after the other.
+        None ends with white space: so they are split alike one after the other.
         """
         names: dict[str, int] = {}
-        used: list[Ids] = []
-        for start in range(0, len(words), _SPLIT_AT_ONCE):
-            pieces = self.split("".join(words[start : start + _SPLIT_AT_ONCE]))
+        used: list[npt.NDArray[np.int32]] = []
+        starts = range(0, len(words), _SPLIT_AT_ONCE)
+        for start in starts:
+            pieces = self.split(" " + " ".join(words[start : start + _SPLIT_AT_ONCE]))
             for name in dict.fromkeys(pieces):
                 names.setdefault(name, len(names))
-            used.append(np.fromiter(map(names.__getitem__, pieces), np.int64, len(pieces)))
+            used.append(np.fromiter(map(names.__getitem__, pieces), np.int32, len(pieces)))
         encoded = self._encode(list(names))
-        places = np.concatenate(used) if used else np.zeros(0, np.int64)
-        sizes, starts = encoded.sizes[places], (np.cumsum(encoded.sizes) - encoded.sizes)[places]
-        ends = np.cumsum(sizes)
-        ids = encoded.ids[np.arange(sizes.sum()) + np.repeat(starts - (ends - sizes), sizes)]
-        lengths = np.fromiter(map(len, names), np.int64, len(names))[places]
-        word_ends = np.cumsum(np.fromiter(map(len, words), np.int64, len(words)))
-        last = np.searchsorted(np.cumsum(lengths), word_ends)
-        return Ragged(ids, np.diff(ends[last], prepend=0))
+        lengths = np.fromiter(map(len, names), np.int64, len(names))
+        parts = [
+            _joined(encoded, lengths, places, words[start : start + _SPLIT_AT_ONCE])
+            for start, places in zip(starts, used, strict=True)
+        ]
+        return Ragged(*map(np.concatenate, zip(*parts, strict=True))) if parts else encoded
 
     def _encode(self, names: Sequence[str]) -> Ragged:
         """Ids of pre-tokens. Many go into one text, split at a character that ASCII has not."""
@@ -129,6 +129,22 @@ def _split(step: re.Pattern[str], text: str) -> list[str]:
     if sum(map(len, matches)) == len(text):
         return matches
     return [part for part in step.split(text) if part]
+
+
+def _joined(
+    encoded: Ragged, lengths: Ids, places: npt.NDArray[np.int32], words: Sequence[str]
+) -> Ragged:
+    """Ids of words from those of their pre-tokens.
+
+    encoded, lengths: ids and characters of the known pre-tokens; places: [pieces] the pre-tokens
+    of all words, one after the other.
+    """
+    sizes, starts = encoded.sizes[places], (np.cumsum(encoded.sizes) - encoded.sizes)[places]
+    ends = np.cumsum(sizes)
+    ids = encoded.ids[np.arange(sizes.sum()) + np.repeat(starts - (ends - sizes), sizes)]
+    word_ends = np.cumsum(np.fromiter((len(word) + 1 for word in words), np.int64, len(words)))
+    last = np.searchsorted(np.cumsum(lengths[places]), word_ends)
+    return Ragged(ids, np.diff(ends[last], prepend=0))
 
 
 def _split_patterns(backend: Any) -> list[str] | None:

@@ -70,7 +70,7 @@ class Words:
             (easy if takes(word) else hard).append(word)
         ids, sizes = self._joined(hard)
         if self._pretokens is not None and easy:
-            first = self._pretokens.encode([f" {word}" for word in easy])
+            first = self._pretokens.encode(easy)
             ids, sizes = np.concatenate([first.ids, ids]), np.concatenate([first.sizes, sizes])
         return easy + hard, Ragged(ids, sizes)
 

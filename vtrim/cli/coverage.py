@@ -11,9 +11,10 @@ from vtrim.artifacts import Run
 from vtrim.cli import common
 from vtrim.cli import coverage_request as options
 from vtrim.cli.coverage_merge import check_any_reply, merge_named
+from vtrim.cli.coverage_model import Model, check_keep, load_model
 from vtrim.cli.coverage_request import Request, make_request
 from vtrim.cli.coverage_shards import merge_when_complete, shard_path
-from vtrim.cli.coverage_steps import Model, check_keep, count_replies, load_model, record_for
+from vtrim.cli.coverage_steps import count_replies, record_for
 from vtrim.cli.coverage_table import result_of, show
 from vtrim.errors import OptionError
 
@@ -95,8 +96,6 @@ def coverage(
         engine=engine,
     )
     started = time.monotonic()
-    if not trust_remote_code:
-        common.keep_torch_out()
     with common.loading():
         model = load_model(
             folder, target, tokenizer, template, revision, trust_remote_code, offline

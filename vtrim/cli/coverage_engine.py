@@ -89,18 +89,28 @@ def count_all(job: Job) -> Part:
         InputError: a source cannot be read, or a process died.
     """
     from vtrim.chat.feed import FastPathDiffers
+    from vtrim.chat.gigatoken import NotProved
 
     full = False
     while True:
         try:
             return _count(job, full=full)
+        except NotProved as error:
+            if job.reading.encoder != "auto":
+                raise
+            common.note(f"{error} Counting again with tokenizers.")
+            job = _with_tokenizers(job)
         except FastPathDiffers as error:
             if error.encoder == "gigatoken":
                 common.note(f"{error}: gigatoken's ids differ; counting again with tokenizers.")
-                job = replace(job, reading=replace(job.reading, encoder="tokenizers"))
+                job = _with_tokenizers(job)
             else:
                 common.note(f"{error}: by segments it differs; counting again by full renders.")
                 full = True
+
+
+def _with_tokenizers(job: Job) -> Job:
+    return replace(job, reading=replace(job.reading, encoder="tokenizers"))
 
 
 def _count(job: Job, *, full: bool) -> Part:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from vtrim.trimming.coverage import Coverage
 
 _MASKS = ("max_length", "last_turn_only", "heldout_percent")
+_SHOWN = 5
 _READERS = ("columns", "source_column")
 
 
@@ -31,9 +32,18 @@ def merge_named(names: Sequence[str], artifact: Path) -> tuple[Coverage, Record]
     paths = [_artifact_of(name) for name in names]
     found = [(path, Coverage.load(path)) for path in paths]
     merged, record = merge(found, artifact)
-    for shard in missing_shards(merged.data_fingerprint):
-        common.warn(f"shard {shard} is not among them: its rows are not counted.")
+    _warn_of_missing(missing_shards(merged.data_fingerprint), record)
     return merged, record
+
+
+def _warn_of_missing(missing: Sequence[str], record: Record) -> None:
+    """Says which shards of which files are not among the merged ones."""
+    names = {file["fingerprint"]: file["path"] for file in record.data.get("files", ())}
+    for one in missing[:_SHOWN]:
+        place, _, file = one.partition(" of ")
+        common.warn(f"shard {place} of {names.get(file, file)} is missing: its rows do not count.")
+    if len(missing) > _SHOWN:
+        common.warn(f"{len(missing) - _SHOWN:,} more shards are missing.")
 
 
 def merge(found: Sequence[tuple[Path, Coverage]], artifact: Path) -> tuple[Coverage, Record]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import pickle
+import socket
 import traceback
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,8 @@ from vtrim.errors import InputError, OptionError
 
 if TYPE_CHECKING:
     from vtrim.cli.coverage_part import Part, PartSpec, Tell
+
+_PATIENCE = 10  # seconds for a cluster to answer
 
 
 def start_ray(num_cpus: int | None) -> int:
@@ -30,6 +33,7 @@ def start_ray(num_cpus: int | None) -> int:
         ) from error
     address = os.environ.get("RAY_ADDRESS") or "local"
     own = address == "local"
+    _check_reachable(address)
     try:
         if not ray.is_initialized():
             ray.init(
@@ -43,6 +47,24 @@ def start_ray(num_cpus: int | None) -> int:
         raise InputError(f"ray at {address}: {str(error).splitlines()[0]}") from error
     resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
     return max(1, int(resources.get("CPU", 1)))
+
+
+def _check_reachable(address: str) -> None:
+    """Asks whether anything listens there: ray itself tries for minutes.
+
+    Raises:
+        InputError: nothing does.
+    """
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not (host and port.isdecimal()):
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_PATIENCE).close()
+    except OSError as error:
+        raise InputError(
+            f"ray at {address} (RAY_ADDRESS): nothing answers ({error}). Start the cluster, or "
+            "unset RAY_ADDRESS to start one here."
+        ) from error
 
 
 def count_by_ray(specs: Sequence[PartSpec], tell: Tell) -> Iterator[Part]:

@@ -106,7 +106,9 @@ def show(result: dict[str, Any], texts: Mapping[str, str]) -> None:
 
 
 def _curve_table(result: dict[str, Any]) -> Table:
-    table = Table(title="Coverage of the reply tokens", title_justify="left")
+    alone = "shard" in result and not result["merged"]
+    part = f" in shard {result['shard']} alone" if alone else ""
+    table = Table(title=f"Coverage of the reply tokens{part}", title_justify="left")
     table.add_column("draft vocabulary k", justify="right")
     table.add_column("C(k)", justify="right")
     table.add_column("held-out C(k)", justify="right")

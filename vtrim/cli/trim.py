@@ -59,7 +59,8 @@ def trim(
 
     Rows of kept tokens are taken over bit for bit. Rows of new tokens come from the target's head
     through a linear map, fitted on the tokens both have (ridge regression towards a scaled copy,
-    its strength chosen on every fifth common row): the table says how well it restores those.
+    weighted by the run's counts where they fit, its strength chosen on every fifth common row);
+    how well the map restores rows it did not see is shown.
 
     Example: vtrim trim vtrim-run/draft --k 4096 --output draft-4096
     """

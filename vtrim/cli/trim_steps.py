@@ -12,11 +12,12 @@ from rich.table import Table
 from vtrim import __version__
 from vtrim.artifacts import Run, check_match, fingerprint_file, fingerprint_json
 from vtrim.cli import common
-from vtrim.errors import OptionError
+from vtrim.errors import OptionError, VtrimError
 
 if TYPE_CHECKING:
     from vtrim.models.importing import ImportedDraft, ImportTarget
     from vtrim.models.resize import Resized
+    from vtrim.trimming.coverage import Coverage
     from vtrim.vocab import DraftVocab
 
 
@@ -50,8 +51,13 @@ def run_trim(call: TrimCall) -> dict[str, Any]:
         call.draft, target, rope_theta=call.rope_theta, aux_layer_ids=call.aux_layers
     )
     _check_target(call, draft, config)
-    vocab = _vocabulary(call, draft)
-    resized = change_vocabulary(draft, vocab, target.head if target else None)
+    coverage = _coverage(call, draft)
+    vocab = _vocabulary(call, draft, coverage)
+    counts = None if coverage is None else coverage.counts
+    new = vocab.size - int(draft.vocab.t2d[vocab.ids].sum())
+    if new and target:
+        common.note(f"{new:,} new tokens: fitting their rows on {draft.vocab.size:,} others")
+    resized = change_vocabulary(draft, vocab, target.head if target else None, counts)
     for line in draft.notes:
         common.note(f"{call.draft}: {line}")
     _warn_of_stop_ids(call, draft, vocab)
@@ -73,7 +79,8 @@ def show(result: dict[str, Any]) -> None:
     fit = result["new_rows"]
     if fit:
         common.results.print(
-            f"rows of new tokens: a map fitted on {fit['common']:,} tokens, strength "
+            f"rows of new tokens: a map fitted on {fit['common']:,} tokens"
+            f"{', weighted by the counts of the run' if fit['weighted'] else ''}, strength "
             f"{fit['strength']:g}; trained rows it did not see come back with an error of "
             f"{fit['relative_error']:.1%} (cosine {fit['cosine']:.3f})",
             markup=False,
@@ -147,23 +154,37 @@ def _check_target(call: TrimCall, draft: ImportedDraft, config: dict[str, Any] |
         )
 
 
-def _vocabulary(call: TrimCall, draft: ImportedDraft) -> DraftVocab:
+def _coverage(call: TrimCall, draft: ImportedDraft) -> Coverage | None:
+    """The run's counts: needed for --k, else used where they are those of the draft's tokenizer."""
+    from vtrim.trimming.coverage import Coverage
+
+    path, size = call.run.coverage, draft.vocab.target_vocab_size
+    if call.k is None and not path.exists():
+        return None
+    try:
+        coverage = Coverage.load(call.run.require(path, "coverage")).for_target(size)
+        _check_tokenizer(draft, coverage.tokenizer_fingerprint, path)
+    except VtrimError as error:
+        if call.k is not None:
+            raise
+        common.note(f"counts of the run left out: {error}")
+        return None
+    return coverage
+
+
+def _vocabulary(call: TrimCall, draft: ImportedDraft, coverage: Coverage | None) -> DraftVocab:
     """The vocabulary asked for, from a file or from the counts of the run."""
     from vtrim.vocab import DraftVocab
 
     size = draft.vocab.target_vocab_size
-    if call.vocab is not None:
-        from vtrim.models.vocab_files import read_vocab
+    if call.vocab is None:
+        ids = coverage.curve().ids(call.k) if coverage and call.k else []
+        return DraftVocab.of(ids, size)
+    from vtrim.models.vocab_files import read_vocab
 
-        found = read_vocab(call.vocab, target_vocab_size=size)
-        _check_tokenizer(draft, found.metadata.get("tokenizer_fingerprint"), call.vocab)
-        return found.vocab
-    from vtrim.trimming.coverage import Coverage
-
-    path = call.run.require(call.run.coverage, "coverage")
-    coverage = Coverage.load(path).for_target(size)
-    _check_tokenizer(draft, coverage.tokenizer_fingerprint, path)
-    return DraftVocab.of(coverage.curve().ids(call.k or 0), size)
+    found = read_vocab(call.vocab, target_vocab_size=size)
+    _check_tokenizer(draft, found.metadata.get("tokenizer_fingerprint"), call.vocab)
+    return found.vocab
 
 
 def _check_tokenizer(draft: ImportedDraft, found: str | None, origin: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +12,7 @@ import numpy.typing as npt
 
 from vtrim.artifacts import Run, check_match, read_json
 from vtrim.cli import common
+from vtrim.cli.token_text import Texts
 from vtrim.errors import InputError, MismatchError, VtrimError
 
 if TYPE_CHECKING:
@@ -104,32 +104,6 @@ def _fitting(coverage: Coverage, found: VocabFile, origin: Path) -> Coverage:
     return coverage.for_target(found.vocab.target_vocab_size)
 
 
-@dataclass(frozen=True)
-class Texts:
-    """Tokens as text: from a tokenizer, else from the texts a run keeps."""
-
-    tokenizer: Any
-    known: Mapping[str, str]
-
-    def of(self, token: int) -> str | None:
-        """The token's text, quoted, with what cannot be printed escaped; None where unknown."""
-        if self.tokenizer is not None:
-            text: str | None = self.tokenizer.decode([token])
-        else:
-            text = self.known.get(str(token))
-        return None if text is None else quoted(text)
-
-
-def quoted(text: str) -> str:
-    """The text in quotes; letters of all scripts stay, controls become escapes."""
-    inner = "".join(c if c.isprintable() else _escape(c) for c in text.replace("\\", "\\\\"))
-    return '"' + inner.replace('"', '\\"') + '"'
-
-
-def _escape(character: str) -> str:
-    return character.encode("unicode_escape").decode("ascii")
-
-
 def describe(call: VocabCall, source: Path | None) -> dict[str, Any]:
     """The fields of ``vtrim vocab show``."""
     found = call.read(source)
@@ -152,6 +126,8 @@ def describe(call: VocabCall, source: Path | None) -> dict[str, Any]:
         "forced": _forced(call.own_run(source), vocab.fingerprint),
         "fingerprint": vocab.fingerprint,
         "metadata": dict(found.metadata),
+        **dict.fromkeys(("counted_tokens", "coverage", "heldout_coverage")),
+        **{name: [] for name in ("rarest_kept", "missed_most")},
     }
     if coverage is not None:
         result |= _judged(coverage, ids, call.texts(call.own_run(source)), call.limit)

@@ -19,9 +19,9 @@ def print_vocab(result: dict[str, Any]) -> None:
     stops = result["stop_ids"]
     if stops and stops["missing"]:
         common.warn(f"stop token ids {stops['missing']} are missing: no reply's end is drafted")
-    if result.get("rarest_kept"):
+    if result["rarest_kept"]:
         common.results.print(_tokens("rarest kept", result["rarest_kept"]))
-    if result.get("missed_most"):
+    if result["missed_most"]:
         common.results.print(_tokens("most frequent left out", result["missed_most"]))
 
 
@@ -43,10 +43,10 @@ def _facts(result: dict[str, Any]) -> list[tuple[str, str]]:
         facts.append(("stop tokens inside", inside))
     if result["forced"]:
         facts.append(("forced by the search", ", ".join(map(str, result["forced"]))))
-    if result.get("coverage") is not None:
+    if result["coverage"] is not None:
         share = f"{result['coverage']:.2%} of {result['counted_tokens']:,} counted tokens"
         facts.append(("coverage", share))
-    if result.get("heldout_coverage") is not None:
+    if result["heldout_coverage"] is not None:
         facts.append(("of the held-out rows", f"{result['heldout_coverage']:.2%}"))
     return [*facts, ("fingerprint", result["fingerprint"])]
 

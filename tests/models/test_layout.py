@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from vtrim.errors import InputError
+from vtrim.models.importing import import_draft
+from vtrim.models.layout import draft_config, load_draft, write_draft
+
+KEY = "eagle_aux_hidden_state_layer_ids"
+Foreign = Callable[..., Path]
+
+
+def test_a_draft_that_names_no_states_reads_the_engines_default(foreign: Foreign) -> None:
+    folder = foreign("SpecForge")
+    assert load_draft(folder, num_target_layers=lambda: 8).aux_layer_ids == (2, 4, 5)
+    with pytest.raises(InputError, match="names neither the target's layer count"):
+        load_draft(folder)
+
+
+def test_states_named_inside_eagle_config_are_blocks(foreign: Foreign) -> None:
+    folder = foreign("SpecForge", config={"eagle_config": {KEY: [0, 2, 5]}})
+    assert load_draft(folder, num_target_layers=lambda: 8).aux_layer_ids == (1, 3, 6)
+
+
+def test_a_draft_of_vtrim_does_not_ask_for_its_target(own_draft: Path) -> None:
+    def never() -> int:
+        raise AssertionError("asked without need")
+
+    assert load_draft(own_draft, num_target_layers=never).aux_layer_ids == (2, 4, 5)
+
+
+def test_what_the_decoder_cannot_compute_is_refused(foreign: Foreign) -> None:
+    scaled = foreign("SpecForge", config={"rope_scaling": {"rope_type": "llama3"}})
+    with pytest.raises(InputError, match=r"rope scaling 'llama3'.*vtrim trim --rope-theta"):
+        load_draft(scaled, num_target_layers=lambda: 8)
+    other = foreign("EAGLE", config={"norm_output": True})
+    state = torch.load(other / "pytorch_model.bin", weights_only=True)
+    save_file(state, other / "model.safetensors")
+    with pytest.raises(InputError, match=r"EAGLE-3\.1"):
+        load_draft(other, num_target_layers=lambda: 8)
+
+
+def test_weights_are_written_in_their_own_dtype_and_a_full_vocabulary_without_a_mapping(
+    foreign: Foreign, tmp_path: Path
+) -> None:
+    whole = {"d2t": None, "t2d": None, "lm_head.weight": torch.ones(32, 32).half()}
+    draft = import_draft(foreign("EAGLE", whole))
+    config = draft_config(draft.shape, draft.vocab, None, draft.config, {})
+    write_draft(tmp_path / "out", draft.tensors, draft.vocab, config, "card")
+    stored = load_file(tmp_path / "out" / "model.safetensors")
+    assert {"d2t", "t2d"}.isdisjoint(stored)
+    assert {value.dtype for value in stored.values()} == {torch.float16}
+    assert KEY not in config
+    assert "num_target_layers" not in config["vtrim"]
+    assert load_draft(tmp_path / "out", num_target_layers=lambda: 8).vocab.is_full
