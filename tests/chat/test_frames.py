@@ -35,6 +35,26 @@ def test_a_frame_holds_what_the_template_writes_around_a_reply(
     assert [(frame.lead, frame.before, frame.after) for frame in frames] == [(lead, "", after)] * 2
 
 
+def test_replies_that_are_written_alike_share_a_frame(bpe: Callable, talk: Callable) -> None:
+    tokenizer = bpe("llama3", "chatml")
+    frames = Frames(ChatTemplate(tokenizer), fast_backend(tokenizer))
+    short = frames.of(talk(("user", "q"), ("assistant", "a")))
+    long = frames.of(talk(("system", "s"), *[("user", "q"), ("assistant", "a")] * 2))
+    assert short is not None
+    assert long is not None
+    assert {id(frame) for frame in long} == {id(short[0])}
+
+
+def test_only_the_last_reply_has_a_frame_when_only_that_is_learned(
+    bpe: Callable, talk: Callable
+) -> None:
+    tokenizer = bpe("llama3", "returns")
+    frames = Frames(ChatTemplate(tokenizer), fast_backend(tokenizer), last_only=True)
+    for tail in ((), (("user", "unanswered"),)):
+        (frame,) = frames.of(talk(*[("user", "q"), ("assistant", "a")] * 2, *tail)) or ()
+        assert frame.after == "<|return|>"
+
+
 def test_a_frame_learns_whether_the_template_trims(bpe: Callable, talk: Callable) -> None:
     row = talk(("user", "q"), ("assistant", "a"))
     for template, trimmed in (("chatml", " \n a\n "), ("trimmed", "a")):

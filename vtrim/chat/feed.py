@@ -140,12 +140,12 @@ class ReplyFeed:
     def _upgrade(self) -> Iterator[Counted]:
         """Goes on with gigatoken, if it can; what it counts is checked from the start again."""
         self._auto = False
+        yield from self._drained()
         try:
             encoder = GigatokenEncoder(self._backend)
         except NotProved as error:
             self.encoder_note = f"{str(error).removesuffix(REMEDY)}Counted with tokenizers."
             return
-        yield from self._drained()
         self._fast = FastReplies(self._backend, encoder, None)
         self._check_until = self.rows_fast + CHECK_FIRST
 
