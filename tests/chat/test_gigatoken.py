@@ -79,17 +79,47 @@ def test_the_cache_is_dropped_after_so_much_text(
 def test_other_ids_on_a_single_text_are_found_out(
     bpe: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    encode = GigatokenEncoder.encode
+    fast = GigatokenEncoder._fast
 
     def differ(self: GigatokenEncoder, texts: Sequence[str]) -> Ragged:
-        ids, sizes = encode(self, texts)
+        ids, sizes = fast(self, texts)
         ids = ids.copy()
         ids[-1] += 1
         return Ragged(ids, sizes)
 
-    monkeypatch.setattr(GigatokenEncoder, "encode", differ)
+    monkeypatch.setattr(GigatokenEncoder, "_fast", differ)
     with pytest.raises(NotProved, match="other ids"):
         GigatokenEncoder(fast_backend(bpe("llama3", "chatml")))
+
+
+@needs_it
+def test_texts_with_a_character_it_takes_otherwise_go_the_slow_way(
+    bpe: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fast = GigatokenEncoder._fast
+    seen: list[str] = []
+
+    def differ(self: GigatokenEncoder, texts: Sequence[str]) -> Ragged:
+        seen.extend(texts)
+        return fast(self, [text.replace("\u0907", "a") for text in texts])
+
+    backend = fast_backend(bpe("llama3", "chatml"))
+    encoder = GigatokenEncoder(backend)
+    monkeypatch.setattr(GigatokenEncoder, "_fast", differ)
+    texts = ["the cat", "\u0907 \u0928", "naïve", "x\u0907", ""]
+    for _ in range(2):
+        assert equal(encoder.encode(texts), TokenizersEncoder(backend).encode(texts))
+        assert "x\u0907" not in seen
+        assert {"the cat", "naïve", ""} <= set(seen)
+
+
+@needs_it
+@pytest.mark.parametrize("split", ["llama3", "gpt2", "o200k"])
+def test_characters_of_a_young_unicode_are_encoded_alike(bpe: Callable, split: str) -> None:
+    backend = fast_backend(bpe(split, "chatml"))
+    symbols = ["\u088f", "\u1ad8", "\u1ad5", "\u1c89", "\ua7f1", "\U000113b4", "\U00016121"]
+    texts = [f"a{one}b {one}{other}\n1{other}" for one in symbols for other in symbols]
+    assert equal(GigatokenEncoder(backend).encode(texts), TokenizersEncoder(backend).encode(texts))
 
 
 @needs_it

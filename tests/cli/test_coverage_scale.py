@@ -398,3 +398,32 @@ def test_one_row_in_ten_thousand_shards_is_counted_once(
     assert found == [1, 1, 0]
     sizes = [Coverage.load(path).counts.sum() for path in sorted(tmp_path.glob("*.npz"))]
     assert np.count_nonzero(sizes) == 2
+
+
+def _peak(run: Path, data: Path, target: Path) -> int:
+    """Peak memory [kB] of counting a file in a process of its own."""
+    script = (
+        "import sys; from vtrim.cli.main import main\n"
+        "try: main()\n"
+        "finally: print(*open('/proc/self/status'), file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, "-q", "coverage", str(data), "--target", str(target),
+         "--encoder", "tokenizers", "--processes", "1", "--run", str(run), "--json"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return int(done.stderr.partition("VmHWM:")[2].split()[0])
+
+
+@pytest.mark.slow
+def test_a_file_ten_times_as_long_takes_no_more_memory(data: Path, tmp_path: Path) -> None:
+    if not Path("/proc/self/status").exists():
+        pytest.skip("needs /proc to see the memory")
+    target = data / "model" / "stories260k"
+    text = (data / "chat_messages.jsonl").read_text(encoding="utf-8")
+    sizes = []
+    for times in (1, 10):
+        path = tmp_path / f"{times}.jsonl"
+        path.write_text(text * times, encoding="utf-8")
+        sizes.append(_peak(tmp_path / "run", path, target))
+    assert sizes[1] < 1.05 * sizes[0], sizes

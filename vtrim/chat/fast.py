@@ -20,9 +20,9 @@ Weights = Ids | npt.NDArray[np.bool_]
 Counted = tuple[Ids, Weights | None, bool, str | None]
 Reply = tuple[Frame, str]
 
-_MAX_CHARACTERS = 4_000_000
+_MAX_CHARACTERS = 1_000_000
 _MAX_CHARACTERS_SPLIT = 24_000_000
-_MAX_WORDS = 200_000
+_MAX_WORDS = 160_000
 _MAX_GROUPS = 160
 _MAX_WAITING = 1 << 15
 

@@ -182,7 +182,7 @@ class ReplyFeed:
         found = []
         for frame, reply in zip(frames, conversation.replies[-len(frames) :], strict=True):
             text = frame.trim(reply)
-            if not text:
+            if not text or text.isspace():  # an empty reply, which the renderer tallies
                 return None
             found.append((frame, text))
         return found
@@ -199,9 +199,8 @@ class ReplyFeed:
         """Counts one conversation both ways, unless it is huge."""
         if sum(len(text) for _, text in replies) >= _CHECK_SIZE:
             return
-        slow: list[Ids] = [
-            sample.ids[sample.mask] for sample in self._checker.samples(conversation)
-        ]
+        samples = self._checker.samples(conversation)  # none where the template refuses it
+        slow: list[Ids] = [np.empty(0, np.int64), *(one.ids[one.mask] for one in samples)]
         alone = self._fast.fresh()
         alone.add(replies, heldout=False, source=None)
         fast = [

@@ -1,12 +1,15 @@
 """The PyPI package ``gigatoken`` as a faster encoder, used only where it proves itself.
 
 Optional, in beta, and of one author: so its ids are compared with those of ``tokenizers`` on hard
-texts when it is set up, and on a sample of the conversations of every run (see ``feed``).
+texts when it is set up, on every character that is met for the first time (it knows a younger
+Unicode, in which some have another class), and on a sample of the conversations of every run (see
+``feed``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,8 @@ from vtrim.errors import InputError
 # so much while encoding, or after so much text, whichever comes first.
 _MAX_GROWTH = 64 << 20  # [bytes]
 _MAX_CHARACTERS = 256_000_000
+# What stands around a character decides into which pieces a text falls.
+_AROUND = "a{0}b {0} 1{0}2 .{0}, \n{0}'s {0}{0} E{0}\u0323\u0301 \u0301{0}x \u00e9{0}\u00e9\t{0}\n"
 REMEDY = "Leave --encoder out, or give --encoder tokenizers."
 
 
@@ -37,18 +42,52 @@ class GigatokenEncoder:
 
     def __init__(self, backend: Any) -> None:
         self._backend = backend
+        self._reference = TokenizersEncoder(backend)
         self._engine = self._start()
         self._grown = self._seen = 0
+        self._known: set[str] = set()
+        self._unlike: set[str] = set()
         texts = hard_texts(backend)
-        if not equal(self.encode(texts), TokenizersEncoder(backend).encode(texts)):
+        if not equal(self._fast(texts), self._reference.encode(texts)):
             raise NotProved(f"gigatoken gives other ids than tokenizers here. {REMEDY}")
 
     def encode(self, texts: Sequence[str]) -> Ragged:
-        """The ids of the texts.
+        """The ids of the texts; those with a character that gigatoken takes otherwise the slow way.
 
         Raises:
             NotProved: its native code fails.
         """
+        self._learn({symbol for text in texts if not text.isascii() for symbol in set(text)})
+        if not self._unlike:
+            return self._fast(texts)
+        slow = [not (text.isascii() or self._unlike.isdisjoint(text)) for text in texts]
+        if not any(slow):
+            return self._fast(texts)
+        lists = {
+            True: self._reference.encode(list(compress(texts, slow))).lists(),
+            False: self._fast(
+                [text for text, one in zip(texts, slow, strict=True) if not one]
+            ).lists(),
+        }
+        found = [next(lists[one]) for one in slow]
+        return Ragged(np.concatenate(found), np.fromiter(map(len, found), np.int64, len(found)))
+
+    def _learn(self, symbols: set[str]) -> None:
+        """Compares both encoders on the characters that were not met before."""
+        new = sorted(symbols - self._known)
+        if not new:
+            return
+        texts = [_AROUND.format(symbol) for symbol in new]
+        fast, slow = self._fast(texts).lists(), self._reference.encode(texts).lists()
+        self._unlike.update(
+            symbol
+            for symbol, one, other in zip(new, fast, slow, strict=True)
+            if not np.array_equal(one, other)
+        )
+        self._known.update(new)
+
+    def _fast(self, texts: Sequence[str]) -> Ragged:
+        """The ids that gigatoken gives."""
         if self._grown > _MAX_GROWTH or self._seen > _MAX_CHARACTERS:
             self._engine = None  # before the next is made: both at once would double the memory
             self._engine = self._start()

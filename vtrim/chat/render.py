@@ -28,6 +28,7 @@ from vtrim.chat.rendered_text import RenderedText
 from vtrim.chat.skips import SkipLog
 from vtrim.chat.template import ChatTemplate, Rendered, Rule, TemplateRefusal
 from vtrim.chat.templating import reasoning_of
+from vtrim.chat.turns import LEFT_OUT
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -62,7 +63,8 @@ class Renderer:
     each conversation only the last reply is learned. Rows that leave nothing to learn are noted in
     ``skipped``; ``straddling`` counts tokens that cross the start of a reply, ``cut_replies``
     samples of which the limit left nothing in a row that is still used, ``reasoning_dropped`` rows
-    with reasoning that the template does not write.
+    with reasoning that the template does not write, ``empty_replies`` replies of which nothing but
+    the end of turn is learned, ``parts_left_out`` images and the like in prompts.
     """
 
     def __init__(
@@ -80,6 +82,8 @@ class Renderer:
         self.straddling = 0
         self.cut_replies = 0
         self.reasoning_dropped = 0
+        self.empty_replies = 0
+        self.parts_left_out = 0
         self._backend = fast_backend(tokenizer)
 
     @cached_property
@@ -118,6 +122,9 @@ class Renderer:
         self.cut_replies += len(sequences) - len(used)
         self.straddling += sum(found.encoded.straddling for found in sequences if found.encoded)
         self.reasoning_dropped += self._drops_reasoning(conversation)
+        if conversation.recorded is None:
+            self.empty_replies += self._num_empty(conversation)
+            self.parts_left_out += sum(turn.get(LEFT_OUT, 0) for turn in conversation.messages)
         heldout = is_heldout(conversation)
         return [
             Sample(
@@ -200,6 +207,15 @@ class Renderer:
         """Whether the conversation has reasoning that the template leaves out."""
         given = any(len(turn) > 2 and reasoning_of(turn) for turn in conversation.messages)
         return given and conversation.recorded is None and not self.template.writes_reasoning
+
+    def _num_empty(self, conversation: Conversation) -> int:
+        """Learned replies with neither text nor reasoning nor calls."""
+        turns = conversation.messages[conversation.context :]
+        replies = [turn for turn in turns if turn["role"] == "assistant"]
+        return sum(
+            not (turn["content"].strip() or turn.get("tool_calls") or reasoning_of(turn))
+            for turn in (replies[-1:] if self.last_turn_only else replies)
+        )
 
     def _check_recorded(self, recorded: Recorded) -> None:
         """Refuses ids of another tokenizer as far as their size shows it."""

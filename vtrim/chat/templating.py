@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-from jinja2.exceptions import TemplateError, TemplateSyntaxError
+from jinja2.exceptions import TemplateSyntaxError
 
 from vtrim.chat.conversation import Message
 from vtrim.chat.tool_calls import CallForm, learn_form
@@ -23,7 +23,6 @@ REASONING_KEYS = ("reasoning_content", "reasoning", "thinking")
 # What a template writes for a reply without reasoning; the prompt may have opened it already.
 EMPTY_THINK = re.compile(r"(?:<think>)?\s*</think>\n{0,2}")
 _MARKS = re.compile(r"\{%-?\s*generation\s*-?%\}")
-_REFUSALS = (TemplateError, TypeError, ValueError, KeyError, IndexError, AttributeError)
 
 
 class TemplateRefusal(InputError):  # noqa: N818 - a refusal, reported for a row
@@ -148,7 +147,7 @@ class TemplateText:
                 f"valid Jinja (line {error.lineno}: {error.message}). "
                 "Give another with --template FILE."
             ) from error
-        except _REFUSALS:  # of no messages at all: nothing is wrong with that
+        except Exception:  # noqa: BLE001 - its code on no messages at all: that proves nothing
             return
 
     def _render(
@@ -160,7 +159,10 @@ class TemplateText:
         marks: bool = False,
     ) -> tuple[str, list[Span]]:
         """The text, and the spans of its generation marks where ``marks`` asks for them."""
-        prepared = [self._prepared(message) for message in messages]
+        try:
+            prepared = [self._prepared(message) for message in messages]
+        except (TypeError, ValueError, RecursionError) as error:
+            raise TemplateRefusal(f"its tool calls cannot be written as JSON ({error})") from error
         return self._jinja(prepared, tools, variables, marks)
 
     def _jinja(
@@ -181,10 +183,12 @@ class TemplateText:
                 return_assistant_tokens_mask=marks,
                 **{**self._tokenizer.special_tokens_map, **variables},
             )
-        except _REFUSALS as error:
+        except Exception as error:  # noqa: BLE001 - the template is the code of a third party
             reason = str(error).strip().splitlines() or [type(error).__name__]
             raise TemplateRefusal(f"the chat template refuses it ({reason[0]})") from error
         texts, marked = rendered
+        if not _is_unicode(texts[0]):  # JSON inside JSON can spell it unseen
+            raise TemplateRefusal("half of a surrogate pair, which UTF-8 cannot hold")
         return texts[0], [(start, end) for start, end in marked[0]] if marks else []
 
     def _prepared(self, message: Message) -> Message:
@@ -197,7 +201,8 @@ class TemplateText:
             return message
         reasoning = reasoning_of(message)
         if reasoning:
-            message = {**dict.fromkeys(REASONING_KEYS, reasoning), **message}
+            missing = (key for key in REASONING_KEYS if not message.get(key))
+            message = {**message, **dict.fromkeys(missing, reasoning)}
         if not message.get("tool_calls"):
             return message
         form = self._call_form(str(message["content"]))
@@ -218,6 +223,15 @@ class TemplateText:
             return self._jinja(messages, None, {"add_generation_prompt": False})[0]
         except TemplateRefusal:
             return None
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether UTF-8 can hold the text."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def reasoning_of(message: Message) -> str:

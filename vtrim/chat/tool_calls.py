@@ -62,7 +62,7 @@ class CallForm:
         if isinstance(arguments, str):
             try:
                 return json.loads(arguments) if arguments.strip() else {}
-            except json.JSONDecodeError:
+            except (ValueError, RecursionError):  # also numbers and depths beyond Python's limits
                 return arguments
         return arguments
 

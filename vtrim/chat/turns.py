@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from vtrim.chat.parts import parts_of, turns_in
+
 Message = dict[str, Any]
 
 _NORMAL = frozenset(("system", "user", "assistant", "tool"))
@@ -23,7 +25,8 @@ ROLES = {
 
 # Keys of a message that templates read besides role and content.
 _EXTRA_KEYS = ("name", "reasoning", "reasoning_content", "thinking", "tool_call_id", "tool_calls")
-_TEXT_PARTS = ("text", "input_text", "output_text")
+# Of a message: number of its parts that hold no text, such as images.
+LEFT_OUT = "parts_left_out"
 
 
 class RowError(Exception):
@@ -47,7 +50,7 @@ def messages_of(turns: Any, column: str) -> list[Message]:
         turns = _rows_of(turns)
     if not isinstance(turns, list):
         raise RowError("no messages", f"`{column}` holds no list of turns")
-    return [message_of(turn) for turn in turns]
+    return [message_of(one) for turn in turns for one in turns_in(turn)]
 
 
 def message_of(turn: Any) -> Message:
@@ -71,24 +74,29 @@ def message_of(turn: Any) -> Message:
     content = first_of(turn, "content", "value", "text")
     if role == "tool" and isinstance(content, dict):
         content = json.dumps(content, ensure_ascii=False)
-    message = {"role": role, "content": text_of(content)}
+    message = {"role": role, "content": "" if isinstance(content, list) else text_of(content)}
     message.update((key, turn[key]) for key in _EXTRA_KEYS if turn.get(key) is not None)
+    if isinstance(content, list):
+        _add_parts(message, content)
     _complete_calls(message, turn)
     return message
 
 
 def text_of(content: Any) -> str:
-    """The text of a content: a string, a list of parts (text parts joined) or null (empty).
+    """The text of a content: a string, a list of text parts (joined) or null (empty).
 
     Raises:
-        RowError: it is anything else.
+        RowError: it is anything else, or has other parts.
     """
     if isinstance(content, str):
         return content
     if content is None:
         return ""
     if isinstance(content, list):
-        return "".join(_part(part) for part in content)
+        parts = parts_of(content)
+        if parts.others or parts.reasoning or parts.calls:
+            raise RowError("unreadable content", "a content with parts that are no text")
+        return parts.text
     raise RowError("unreadable content", f"content is {type(content).__name__}, not text")
 
 
@@ -133,18 +141,47 @@ def first_of(row: dict[str, Any], *names: str) -> Any:
     return next((row[name] for name in names if row.get(name) is not None), None)
 
 
+def _add_parts(message: Message, content: list[Any]) -> None:
+    """Fills a message from its parts: text, and an assistant's reasoning and calls.
+
+    Raises:
+        RowError: a reply has a part of another kind, which would be lost.
+    """
+    parts = parts_of(content)
+    message["content"] = parts.text
+    if message["role"] != "assistant":
+        if left_out := len(parts.others) + len(parts.calls) + bool(parts.reasoning):
+            message[LEFT_OUT] = left_out
+        return
+    if parts.others:
+        raise RowError("unreadable content", f"a reply with a part of type {parts.others[0]!r}")
+    if parts.reasoning and not message.get("reasoning_content"):
+        message["reasoning_content"] = parts.reasoning
+    if parts.calls and not message.get("tool_calls"):
+        message["tool_calls"] = parts.calls
+
+
 def _complete_calls(message: Message, turn: dict[str, Any]) -> None:
-    """Calls given as JSON text, or in the older ``function_call``, become ``tool_calls``."""
-    calls = message.get("tool_calls")
-    if isinstance(calls, str):
-        message["tool_calls"] = _parsed(calls)
-    elif isinstance(calls, list):
-        message["tool_calls"] = [_parsed(call) if isinstance(call, str) else call for call in calls]
+    """Calls given as JSON text, alone, or in the older ``function_call``, become ``tool_calls``.
+
+    Raises:
+        RowError: they are no objects, so that they would be lost.
+    """
+    calls = message.pop("tool_calls", None)
     older = turn.get("function_call")
-    if not calls and isinstance(older, dict) and message["role"] == "assistant":
-        message["tool_calls"] = [{"type": "function", "function": older}]
-    if "tool_calls" in message and not message["tool_calls"]:
-        del message["tool_calls"]
+    if not calls and older and message["role"] == "assistant":
+        older = _parsed(older) if isinstance(older, str) else older
+        calls = [{"type": "function", "function": older}]
+    if isinstance(calls, str):
+        calls = _parsed(calls) if calls.strip() else None
+    if not calls:
+        return
+    calls = calls if isinstance(calls, list) else [calls]
+    calls = [_parsed(call) if isinstance(call, str) else call for call in calls]
+    for call in calls:
+        if not isinstance(call, dict) or not isinstance(call.get("function", call), dict):
+            raise RowError("unreadable tool calls", "a tool call is not a JSON object")
+    message["tool_calls"] = calls
 
 
 def _parsed(text: str) -> Any:
@@ -165,12 +202,3 @@ def _rows_of(columns: dict[str, Any]) -> Any:
     if len({len(one) for one in lists}) != 1:
         return columns
     return [dict(zip(columns, values, strict=True)) for values in zip(*lists, strict=True)]
-
-
-def _part(part: Any) -> str:
-    if isinstance(part, str):
-        return part
-    if isinstance(part, dict):
-        text = part.get("text") if part.get("type", "text") in _TEXT_PARTS else None
-        return text if isinstance(text, str) else ""
-    raise RowError("unreadable content", "a content part is neither text nor an object")

@@ -99,6 +99,8 @@ class Facts:
     rows_checked: int = 0
     cut_replies: int = 0
     reasoning_dropped: int = 0
+    empty_replies: int = 0
+    parts_left_out: int = 0
     encoders: frozenset[str] = frozenset()
     encoder_notes: frozenset[str] = frozenset()
 
@@ -111,6 +113,8 @@ class Facts:
             rows_checked=self.rows_checked + other.rows_checked,
             cut_replies=self.cut_replies + other.cut_replies,
             reasoning_dropped=self.reasoning_dropped + other.reasoning_dropped,
+            empty_replies=self.empty_replies + other.empty_replies,
+            parts_left_out=self.parts_left_out + other.parts_left_out,
             encoders=self.encoders | other.encoders,
             encoder_notes=self.encoder_notes | other.encoder_notes,
         )
@@ -228,6 +232,8 @@ def _part(spec: PartSpec, feed: ReplyFeed, tally: Tally) -> Part:
         rows_checked=feed.rows_checked,
         cut_replies=feed.renderer.cut_replies,
         reasoning_dropped=feed.renderer.reasoning_dropped,
+        empty_replies=feed.renderer.empty_replies,
+        parts_left_out=feed.renderer.parts_left_out,
         encoders=frozenset({feed.encoder}),
         encoder_notes=frozenset({feed.encoder_note} if feed.encoder_note else ()),
     )

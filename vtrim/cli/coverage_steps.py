@@ -133,7 +133,8 @@ def _report(part: Part) -> None:
     """What was read, skipped, cut and straddled, in lines on stderr."""
     found, facts = part.coverage, part.facts
     kinds = ", ".join(f"{kind} {number:,}" for kind, number in sorted(found.rows_by_kind.items()))
-    common.note(f"{found.rows_used + facts.skipped.total:,} rows: {kinds or 'none used'}")
+    read = sum(found.rows_by_kind.values())
+    common.note(f"{read:,} conversations read{f': {kinds}' if kinds else ''}")
     if found.by_source is None:
         common.note("more than 32 sources: not told apart (--source-column names the column).")
     if found.generated_counts is not None:
@@ -159,6 +160,15 @@ def _report(part: Part) -> None:
         common.warn(
             f"{facts.reasoning_dropped:,} rows hold reasoning that the template does not write; "
             "it is not counted."
+        )
+    if facts.empty_replies:
+        common.warn(
+            f"{facts.empty_replies:,} replies are empty: of each, only the end of turn is counted."
+        )
+    if facts.parts_left_out:
+        common.warn(
+            f"{facts.parts_left_out:,} parts of prompts hold no text (images and the like) and are "
+            "left out."
         )
     if found.straddling:
         common.warn(

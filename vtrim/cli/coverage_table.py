@@ -133,6 +133,8 @@ def _curve_table(result: dict[str, Any]) -> Table:
 
 def _source_table(result: dict[str, Any]) -> Table:
     """C(k) of each source under the vocabulary of all data; names go in as Text."""
+    from vtrim.chat.preview import visible
+
     table = Table(title="Coverage by source, one vocabulary for all", title_justify="left")
     table.add_column("source")
     table.add_column("tokens", justify="right")
@@ -141,7 +143,7 @@ def _source_table(result: dict[str, Any]) -> Table:
         table.add_column(f"C({int(k):,})", justify="right")
     for name, entry in result["sources"].items():
         shares = [_percent(entry["coverage"][k]) for k in sizes]
-        table.add_row(Text(name or "(none)"), f"{entry['tokens']:,}", *shares)
+        table.add_row(Text(visible(name, newline=" ") or "(none)"), f"{entry['tokens']:,}", *shares)
     return table
 
 
@@ -153,7 +155,7 @@ def _facts(result: dict[str, Any], texts: Mapping[str, str]) -> list[tuple[str, 
         for token in result["forced"]
     )
     values = {
-        "rows used": f"{result['rows_used']:,} ({result['rows_heldout']:,} held out)",
+        "conversations used": f"{result['rows_used']:,} ({result['rows_heldout']:,} held out)",
         "rows skipped": skipped or "none",
         "reply tokens": f"{result['tokens']:,}, {result['distinct']:,} distinct ids "
         f"of {result['target_vocab_size']:,}",

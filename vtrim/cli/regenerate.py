@@ -189,6 +189,10 @@ class _Rows:
 
         renderer = Renderer(tokenizer)
         for row, conversation in self.conversations(self.skipped):
+            if conversation.text is not None:
+                detail = "its turns are not told apart"
+                self.skipped.add("already rendered text", conversation.origin, detail)
+                continue
             try:
                 request = _request(row, conversation, renderer)
             except TemplateRefusal as error:

@@ -1,0 +1,85 @@
+"""The parts of a content: text, reasoning, tool calls, and what holds no text at all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+_TEXT = ("text", "input_text", "output_text")
+_REASONING = ("thinking", "reasoning")
+_RESULT = "tool_result"
+
+
+@dataclass(slots=True)
+class Parts:
+    """What a content's parts hold. calls: as ``tool_calls``; others: the kinds of all the rest."""
+
+    text: str = ""
+    reasoning: str = ""
+    calls: list[dict[str, Any]] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
+
+
+def parts_of(content: list[Any]) -> Parts:
+    """The parts of a content in the spellings of OpenAI and Anthropic, those of a kind joined."""
+    found = Parts()
+    for part in content:
+        if isinstance(part, str):
+            found.text += part
+            continue
+        kind = _kind(part)
+        if kind in _TEXT:
+            text = _text(part, "text", "content")
+        elif kind in _REASONING:
+            text = _text(part, "thinking", "reasoning", "text", "content")
+        else:
+            text = None
+        if kind == "tool_use":
+            found.calls.append(_call(part))
+        elif text is None:
+            found.others.append(kind)
+        elif kind in _TEXT:
+            found.text += text
+        else:
+            found.reasoning += text
+    return found
+
+
+def turns_in(turn: Any) -> list[Any]:
+    """A turn by a user or a tool, with each tool result among its parts as a turn before it.
+
+    Anthropic writes the results of tools as parts of the user's next turn.
+    """
+    content = turn.get("content") if isinstance(turn, dict) else None
+    if content.__class__ is not list:
+        return [turn]
+    results = [part for part in content if _is_result(part)]
+    rest = [part for part in content if not _is_result(part)]
+    turns: list[Any] = [
+        {"role": "tool", "tool_call_id": part.get("tool_use_id"), "content": part.get("content")}
+        for part in results
+    ]
+    return [*turns, {**turn, "content": rest}] if rest or not turns else turns
+
+
+def _is_result(part: Any) -> bool:
+    return isinstance(part, dict) and part.get("type") == _RESULT
+
+
+def _kind(part: Any) -> str:
+    """The type a part names; a part with nothing but a text may leave it out."""
+    if not isinstance(part, dict):
+        return type(part).__name__
+    kind = part.get("type") or ("text" if "text" in part else "unknown")
+    return str(kind)
+
+
+def _text(part: dict[str, Any], *names: str) -> str | None:
+    """The first value there is, empty where there is none; None where it is no text."""
+    value = next((part[name] for name in names if part.get(name) is not None), "")
+    return value if isinstance(value, str) else None
+
+
+def _call(part: dict[str, Any]) -> dict[str, Any]:
+    function = {"name": part.get("name"), "arguments": part.get("input")}
+    return {"type": "function", "id": part.get("id"), "function": function}
