@@ -162,3 +162,17 @@ def test_real_conversations_are_counted_alike_on_both_paths(
     assert dict(plain) == {
         int(n): int(without.arrays[0][n]) for n in np.flatnonzero(without.arrays[0])
     }
+
+
+def test_a_template_that_refuses_long_texts_skips_them_by_full_renders(
+    bpe: Callable, tally: Callable, talk: Callable
+) -> None:
+    tokenizer = copy.deepcopy(bpe("llama3", "chatml"))
+    tokenizer.chat_template = "{{ 1 / 0 if messages[-1]['content'] | length > 50 }}" + (
+        tokenizer.chat_template
+    )
+    rows = [talk(("user", "q"), ("assistant", text)) for text in ("long " * 20, "short")]
+    with pytest.raises(FastPathDiffers, match=r"made\.jsonl:1"):
+        tally(rows, tokenizer)
+    found = tally(rows, tokenizer, full=True)
+    assert (found.feed.rows_used, found.skipped.counts) == (1, {"template refusal": 1})

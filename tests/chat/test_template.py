@@ -193,3 +193,33 @@ def test_nothing_after_the_end_of_turn_is_learned_as_part_of_it(bpe: Callable) -
     bare = ChatTemplate(bpe("llama3", "bare")).closing
     assert bare is not None
     assert (bare.end_of_turn, bare.trailing) == ("", "\n\n")
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["{{ 1 / 0 }}", "{{ 2.0 ** 9999 }}", "{% macro a() %}{{ a() }}{% endmacro %}{{ a() }}"],
+    ids=["ZeroDivisionError", "OverflowError", "RecursionError"],
+)
+def test_an_error_in_the_templates_code_is_a_refusal(
+    bpe: Callable, talk: Callable, code: str
+) -> None:
+    import copy
+
+    tokenizer = copy.deepcopy(bpe("llama3", "chatml"))
+    tokenizer.chat_template = code
+    with pytest.raises(TemplateRefusal, match="the chat template refuses it"):
+        ChatTemplate(tokenizer).render(talk(("user", "hi")).messages)
+
+
+def test_an_empty_reasoning_does_not_hide_another(bpe: Callable) -> None:
+    import copy
+
+    from vtrim.chat.conversation import Origin, conversation_of
+
+    tokenizer = copy.deepcopy(bpe("llama3", "chatml"))
+    tokenizer.chat_template = tokenizer.chat_template.replace(
+        "m['content']", "(m['reasoning_content'] or '') + m['content']"
+    )
+    turn = {"role": "assistant", "content": "yes", "reasoning_content": "", "reasoning": "hm, "}
+    row = conversation_of({"messages": [{"role": "user", "content": "q"}, turn]}, Origin("a", 1))
+    assert replies(tokenizer, row) == [["hm, yes<|im_end|>"]]

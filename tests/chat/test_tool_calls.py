@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from vtrim.chat.conversation import Origin, conversation_of
+from vtrim.chat.conversation import Origin, RowError, conversation_of
 from vtrim.chat.render import Renderer
 from vtrim.chat.template import ChatTemplate, TemplateRefusal
 from vtrim.chat.tool_calls import CallForm, learn_form
@@ -59,7 +59,16 @@ def test_a_form_keeps_what_it_does_not_know() -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "expected"),
-    [({"x": 1}, {"x": 1}), ('{"x": 1}', {"x": 1}), ("", {}), (None, {}), ("{x", "{x")],
+    [
+        ({"x": 1}, {"x": 1}),
+        ('{"x": 1}', {"x": 1}),
+        ("", {}),
+        (None, {}),
+        ("{x", "{x"),
+        ("[" * 5000, "[" * 5000),  # deeper than Python reads
+        ("9" * 5000, "9" * 5000),  # more digits than it takes
+    ],
+    ids=["object", "text", "empty", "none", "broken", "deep", "long"],
 )
 def test_arguments_become_an_object_where_they_can(arguments: Any, expected: Any) -> None:
     form = CallForm(null_content=False, as_text=False)
@@ -103,3 +112,73 @@ def test_a_row_whose_calls_the_template_drops_is_skipped_and_named(bpe: Callable
 
 def test_a_template_that_refuses_every_probe_gets_the_first_form() -> None:
     assert learn_form(lambda _: None, "") == CallForm(null_content=False, as_text=False)
+
+
+def nested(depth: int) -> Any:
+    value: Any = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize("writer", ["object", "text beside null"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        '{"a": "\\ud800"}',
+        {"a": nested(3000)},
+        {"a": 10**5000},
+    ],
+    ids=["surrogate", "deep", "long"],
+)
+def test_arguments_that_cannot_be_written_stop_their_row_alone(
+    bpe: Callable, writer: str, arguments: Any
+) -> None:
+    if writer == "text beside null" and isinstance(arguments, str):
+        pytest.skip("the text stands as it is, an escape in it too")
+    renderer = Renderer(with_template(bpe("llama3", "chatml"), writer))
+    assert renderer.samples(asking({"function": {"name": "f", "arguments": arguments}})) == []
+    assert renderer.skipped.counts == {"template refusal": 1}
+    assert renderer.samples(asking(CALL))
+
+
+def test_tools_nested_beyond_python_stop_their_row_alone(bpe: Callable) -> None:
+    tokenizer = copy.deepcopy(bpe("llama3", "chatml"))
+    tokenizer.chat_template = "{{ tools | tojson if tools }}" + tokenizer.chat_template
+    renderer = Renderer(tokenizer)
+    turns = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
+    for tools in ([{"name": "f"}], [{"name": nested(3000)}]):
+        row = {"messages": turns, "tools": tools}
+        renderer.samples(conversation_of(row, Origin("made.jsonl", 1)))
+    assert renderer.skipped.counts == {"template refusal": 1}
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"function_call": '{"name": "f", "arguments": {"x": 1}}'},
+        {"function_call": CALL["function"]},
+        {"tool_calls": {"type": "function", **CALL}},
+        {"tool_calls": json.dumps({"type": "function", **CALL})},
+    ],
+)
+def test_calls_are_read_from_any_spelling_of_one(keys: dict[str, Any]) -> None:
+    turn = {"role": "assistant", "content": None, **keys}
+    found = conversation_of({"messages": [turn]}, Origin("made.jsonl", 1))
+    assert found.messages[0]["tool_calls"] == [{"type": "function", **CALL}]
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"function_call": "f(1)"},
+        {"tool_calls": "f(1)"},
+        {"tool_calls": [5]},
+        {"tool_calls": 5},
+        {"tool_calls": [{"function": "f(1)"}]},
+    ],
+)
+def test_calls_that_are_no_objects_are_refused_and_not_lost(keys: dict[str, Any]) -> None:
+    turn = {"role": "assistant", "content": None, **keys}
+    with pytest.raises(RowError, match="unreadable tool calls"):
+        conversation_of({"messages": [turn]}, Origin("made.jsonl", 1))

@@ -75,6 +75,29 @@ def test_sources_are_told_apart_by_their_column(
     assert "[b]" in table
 
 
+def test_a_source_cannot_move_the_cursor(
+    cover: Callable, write: Callable, inputs: Path, tmp_path: Path
+) -> None:
+    rows = [messages("red", "cat", source="\x1b[31ma\nb"), messages("red", "fox", source="c")]
+    data = write("domains.jsonl", rows)
+    table = cover(tmp_path / "run", data, "--tokenizer", inputs / "tok_words").out
+    assert "\x1b" not in table
+    assert "\u241b[31ma b" in table
+
+
+def test_what_is_empty_or_left_out_is_said(
+    cover: Callable, write: Callable, inputs: Path, tmp_path: Path
+) -> None:
+    image = {"type": "image_url", "image_url": {"url": "x"}}
+    rows = [messages("red", "cat dog"), messages([image], ""), messages("red", "")]
+    data = write("empty.jsonl", rows)
+    outcome = cover(tmp_path / "run", data, "--tokenizer", inputs / "tok_words")
+    assert "3 conversations read: messages 3\n" in outcome.err
+    assert "2 replies are empty: of each, only the end of turn is counted." in outcome.err
+    assert "1 parts of turns hold no text (images and the like)" in outcome.err
+    assert "conversations used" in outcome.out
+
+
 def test_generated_text_is_counted_apart(
     cover: Callable, write: Callable, inputs: Path, tmp_path: Path
 ) -> None:

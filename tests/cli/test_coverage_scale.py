@@ -94,7 +94,8 @@ def test_ray_makes_the_bytes_of_one_process_and_keeps_stdout_clean(
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("\n") == 1
     assert (tmp_path / "ray" / "coverage.npz").read_bytes() == whole.coverage.read_bytes()
-    assert all("warning" in line or "rows" in line for line in done.stderr.splitlines())
+    ours = ("warning: ", "conversations read", "generated rows", "rows counted")
+    assert all(any(word in line for word in ours) for line in done.stderr.splitlines())
 
 
 def test_ray_that_is_not_installed_is_one_error_line(
@@ -416,7 +417,9 @@ def _peak(run: Path, data: Path, target: Path) -> int:
 
 
 @pytest.mark.slow
-def test_a_file_ten_times_as_long_takes_no_more_memory(data: Path, tmp_path: Path) -> None:
+def test_a_file_ten_times_as_long_adds_only_what_the_buffers_hold(
+    data: Path, tmp_path: Path
+) -> None:
     if not Path("/proc/self/status").exists():
         pytest.skip("needs /proc to see the memory")
     target = data / "model" / "stories260k"
@@ -426,4 +429,4 @@ def test_a_file_ten_times_as_long_takes_no_more_memory(data: Path, tmp_path: Pat
         path = tmp_path / f"{times}.jsonl"
         path.write_text(text * times, encoding="utf-8")
         sizes.append(_peak(tmp_path / "run", path, target))
-    assert sizes[1] < 1.05 * sizes[0], sizes
+    assert sizes[1] - sizes[0] < 60_000, sizes  # the file is 116 MB longer

@@ -63,6 +63,17 @@ def test_a_prompt_that_is_empty_or_too_long_stops_only_its_row(
     assert f"skipped prompt too long: 1 ({prompts}:2: " in notes
 
 
+def test_a_row_of_rendered_text_is_named_as_such(
+    inputs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prompts = write_rows(tmp_path / "p.jsonl", "red blue")
+    with prompts.open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"text": "<|user|> red <|assistant|> blue"}) + "\n")
+    output = tmp_path / "out.jsonl"
+    assert run("regenerate", prompts, "-o", output, "--target", inputs / "target_chain") == 0
+    assert f"skipped already rendered text: 1 ({prompts}:2: " in capsys.readouterr().err
+
+
 def test_nothing_usable_stops_the_run(
     inputs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -298,3 +298,25 @@ def test_search_needs_neither_torch_nor_transformers(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["trials"] == 3
+
+
+def test_the_tokens_at_the_edge_and_those_that_forcing_moves_are_named(
+    tmp_path: Path, vtrim: Vtrim
+) -> None:
+    run = make_run(tmp_path, stop_ids=(40,))
+    write_json(run.token_texts, {"20": " [b]x", "21": "\u202e", "40": "<end>"})
+    options = ("search", "--run", tmp_path, "--kmax", 5, "--cmin", 0, "--alpha", 1)
+    code, out, _ = vtrim(*options)
+    assert code == 0
+    assert 'at the edge: kept 5 (25), 6 (15), " [b]x" (10) | left out "\\u202e" (4), 22 (2)' in out
+    assert 'forced in: "<end>" (0); pushed out: "\\u202e" (4) (4 % of the tokens)' in out
+    code, out, _ = vtrim(*options, "--json")
+    found = json.loads(out)
+    assert found["boundary"]["outside"][0] == {"token": 21, "count": 4}
+    assert found["boundary"]["inside"][-1] == {"token": 20, "count": 10}
+    effect = found["forced_effect"]
+    assert (effect["admitted"], effect["pushed_out"], effect["lost"]) == (
+        [{"token": 40, "count": 0}],
+        [{"token": 21, "count": 4}],
+        pytest.approx(0.04),
+    )

@@ -25,6 +25,7 @@ from vtrim.trimming.coverage import Coverage
 from vtrim.trimming.sample import HeldoutSample
 from vtrim.trimming.search import search
 from vtrim.trimming.settings import parse_settings
+from vtrim.vocab import DraftVocab
 
 ROWS, USABLE, STOP, RARE_STOP = 2000, 1990, 0, 1989
 SHAPE = DraftShape(
@@ -283,6 +284,35 @@ def test_counts_that_changed_after_the_search_are_said(run: Run, coverage: Cover
     write_report(run)
     text = Body(run.report.read_text(encoding="utf-8")).text
     assert "The search is of other counts than those shown here" in text
+
+
+def test_counts_of_a_smaller_tokenizer_show_the_nearest_size_and_say_what_they_lack(
+    run: Run, coverage: Coverage
+) -> None:
+    content = searched(run, coverage, keep=[1900])
+    few = counted(tokenizer_length=120, stop_ids=(STOP,))
+    cut = {name: getattr(few, name).copy() for name in ("counts", "heldout_counts")}
+    for counts in cut.values():
+        counts[120:] = 0
+    keep(run, replace(few, **cut, by_source={}, sample=HeldoutSample.empty()))
+    found = shown(run)
+    assert content["k"] > found["k"][-1] == found["k"][found["start"]] == 120
+    assert [token for token, *_ in found["forced"]] == [STOP]
+    write_report(run)
+    text = Body(run.report.read_text(encoding="utf-8")).text
+    assert f"Forced ids {RARE_STOP}, 1900 are left out" in text
+
+
+def test_a_vocabulary_of_another_origin_than_the_search_is_said(
+    run: Run, coverage: Coverage
+) -> None:
+    content = searched(run, coverage)
+    found = DraftVocab.of(coverage.curve().ids(content["k"]), ROWS)
+    for vocab, is_said in ((found, False), (DraftVocab.of([1, 2], ROWS), True)):
+        vocab.save(run.vocab)
+        write_report(run)
+        text = Body(run.report.read_text(encoding="utf-8")).text
+        assert ("The run's vocabulary of 2 ids is not the one" in text) is is_said
 
 
 def test_counts_that_cannot_be_read_leave_the_rest_of_a_searched_run(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from vtrim.chat.turns import Message, RowError, messages_of, text_of, with_system
-from vtrim.errors import InputError, OptionError
+from vtrim.chat.visible import short
+from vtrim.errors import OptionError
 
 PARTS = ("user", "assistant", "system", "messages")
 
@@ -31,20 +32,20 @@ def parse_columns(text: str) -> dict[str, str]:
     return columns
 
 
-def check_columns(row: Any, columns: Mapping[str, str], where: str) -> None:
-    """Refuses a mapping whose columns the first row of a file does not have.
+def absent_columns(rows: Iterable[dict[str, Any]], columns: Iterable[str]) -> set[str]:
+    """Those of the columns that none of the rows has."""
+    absent = set(columns)
+    for row in rows:
+        if not absent:
+            break
+        absent -= {column for column in absent if pick(row, column) is not ABSENT}
+    return absent
 
-    Raises:
-        InputError: one is missing; names the columns there are.
-    """
-    if not isinstance(row, dict):
-        return
-    for part, column in columns.items():
-        if _pick(row, column) is _ABSENT:
-            raise InputError(
-                f"{where}: no column {column!r} for --map {part}={column}; "
-                f"the columns are {', '.join(map(str, row)) or 'none'}."
-            )
+
+def listed(names: Iterable[Any], limit: int = 12) -> str:
+    """The names of columns, the first ``limit`` of them."""
+    shown = [short(name) for name in names]
+    return ", ".join(shown[:limit]) + (", ..." if len(shown) > limit else "") or "(none)"
 
 
 def mapped_messages(row: dict[str, Any], columns: Mapping[str, str]) -> list[Message]:
@@ -58,22 +59,22 @@ def mapped_messages(row: dict[str, Any], columns: Mapping[str, str]) -> list[Mes
         messages = messages_of(values["messages"], columns["messages"])
     else:
         messages = _interleaved({part: _texts(value) for part, value in values.items()})
-    system = _pick(row, columns["system"]) if "system" in columns else None
-    return with_system(messages, system)
+    system = pick(row, columns["system"]) if "system" in columns else None
+    return with_system(messages, None if system is ABSENT else system)
 
 
-_ABSENT: Any = object()
+ABSENT: Any = object()
 
 
 def _value(row: dict[str, Any], column: str) -> Any:
-    value = _pick(row, column)
-    if value is _ABSENT or value is None:
+    value = pick(row, column)
+    if value is ABSENT or value is None:
         raise RowError("missing column", f"`{column}` is missing or null")
     return value
 
 
-def _pick(row: dict[str, Any], column: str) -> Any:
-    """The value of a column; ``choices.0.text`` reaches into objects and lists."""
+def pick(row: dict[str, Any], column: str) -> Any:
+    """The value of a column, or ABSENT; ``choices.0.text`` reaches into objects and lists."""
     if column in row:
         return row[column]
     value: Any = row
@@ -83,7 +84,7 @@ def _pick(row: dict[str, Any], column: str) -> Any:
         elif isinstance(value, list) and key.isdecimal() and int(key) < len(value):
             value = value[int(key)]
         else:
-            return _ABSENT
+            return ABSENT
     return value
 
 

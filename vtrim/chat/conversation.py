@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from json.encoder import encode_basestring
 from typing import Any, NamedTuple
 
-from vtrim.chat.forms import Form, Kind, forms_of
+from vtrim.chat.columns import ABSENT, pick
+from vtrim.chat.forms import Form, Kind, forms_of, without_unlearned
+from vtrim.chat.json_array import WRAP
 from vtrim.chat.recorded import Recorded, recorded_of
 from vtrim.chat.turns import ROLES, Message, RowError, messages_of
 
@@ -93,12 +95,19 @@ def conversations_of(
     Raises:
         RowError: the row holds none, or a role or content that is not known.
     """
+    if isinstance(row, list):
+        raise RowError("no messages", f"the row is a list; {WRAP}")
     if not isinstance(row, dict):
         raise RowError("no messages", "the row is not a JSON object")
     recorded = recorded_of(row) if "input_ids" in row and not columns else None
-    forms = forms_of(row, columns) if recorded is None else [_beside_ids(row)]
+    if recorded is not None:
+        forms = [_beside_ids(row)]  # the mask says what is learned
+    else:
+        forms = [one for form in forms_of(row, columns) for one in without_unlearned(form)]
     tools = tools_of(row["tools"]) if "tools" in row else None
-    source = row.get(source_column)
+    source = pick(row, source_column)
+    if source is ABSENT:
+        source = None
     if source is not None and source.__class__ is not str:
         source = str(source)
     return [
@@ -140,8 +149,14 @@ def is_heldout(conversation: Conversation) -> bool:
 
 
 def conversation_key(conversation: Conversation) -> int:
-    """A number below 2^63 that stands for the content: equal for equal conversations."""
-    return int.from_bytes(_digest(conversation)[8:16], "big") >> 1
+    """A number below 2^63 that stands for the content: equal for equal conversations.
+
+    Unlike the held-out split it tells apart what roles and texts do not: calls, tools, context.
+    """
+    digest = _digest(conversation)
+    if not conversation.is_plain:
+        digest = hashlib.sha256(digest + _beside_texts(conversation)).digest()
+    return int.from_bytes(digest[8:16], "big") >> 1
 
 
 def tools_of(tools: Any) -> tuple[Any, ...] | None:
@@ -153,7 +168,7 @@ def tools_of(tools: Any) -> tuple[Any, ...] | None:
     if isinstance(tools, str) and tools.strip():
         try:
             tools = json.loads(tools)
-        except (json.JSONDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:
             raise RowError("unreadable tools", f"`tools` is not JSON ({error})") from error
     if not tools:
         return None
@@ -170,14 +185,30 @@ def _tool(tool: Any) -> Any:
         return tool
     try:
         return json.loads(tool)
-    except (json.JSONDecodeError, RecursionError):
+    except (ValueError, RecursionError):
         return tool
 
 
 def _beside_ids(row: dict[str, Any]) -> Form:
-    """The turns beside recorded ids, if there are any: they tell the held-out split."""
-    name = next((one for one in ("messages", "conversations") if row.get(one) is not None), None)
-    return Form("recorded", [] if name is None else messages_of(row[name], name))
+    """The turns beside recorded ids, if there are readable ones: they tell the held-out split."""
+    name = next((one for one in ("messages", "conversations") if row.get(one)), None)
+    try:
+        return Form("recorded", [] if name is None else messages_of(row[name], name))
+    except RowError:
+        return Form("recorded", [])
+
+
+def _beside_texts(conversation: Conversation) -> bytes:
+    """What makes the tokens of a conversation besides its roles and texts."""
+    more = [
+        {key: turn[key] for key in turn if key not in ("role", "content")}
+        for turn in conversation.messages
+    ]
+    ids, mask = b"", b""
+    if conversation.recorded is not None:
+        ids, mask = conversation.recorded.ids.tobytes(), conversation.recorded.mask.tobytes()
+    rest = [more, conversation.tools, conversation.context, len(ids)]
+    return json.dumps(rest, ensure_ascii=False).encode() + ids + mask
 
 
 def _digest(conversation: Conversation) -> bytes:

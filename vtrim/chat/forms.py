@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import groupby
 from typing import Any, Literal, NamedTuple
 
-from vtrim.chat.columns import mapped_messages
+from vtrim.chat.columns import listed, mapped_messages
+from vtrim.chat.json_array import WRAP
 from vtrim.chat.turns import (
     Message,
     RowError,
@@ -34,7 +36,6 @@ BESIDE = (
     *("input_ids", "loss_mask", "assistant_masks", "completion_mask", "labels"),
 )
 _SHAREGPT = ("conversations", "conversation")
-_NAMED = 12
 # Columns that are plainly a question and its answer: suggested, never taken unasked.
 _PAIRS = (
     ("question", "answer"),
@@ -67,10 +68,10 @@ def forms_of(row: dict[str, Any], columns: Mapping[str, str]) -> list[Form]:
     """
     if columns:
         return [Form("mapped", mapped_messages(row, columns))]
-    if row.get("messages") is not None:
+    if row.get("messages"):
         return [Form("messages", messages_of(row["messages"], "messages"))]
     for name in _SHAREGPT:
-        if row.get(name) is not None:
+        if row.get(name):
             return [Form("sharegpt", with_system(messages_of(row[name], name), row.get("system")))]
     root = row["prompt"] if isinstance(row.get("prompt"), dict) else row
     if "role" in root and isinstance(root.get("replies"), list):
@@ -81,15 +82,18 @@ def forms_of(row: dict[str, Any], columns: Mapping[str, str]) -> list[Form]:
         return [Form("alpaca", _alpaca(row))]
     if isinstance(row.get("text"), str):
         return [Form("text", [], text=row["text"])]
+    for name in ("messages", *_SHAREGPT):  # empty, beside no other form
+        if row.get(name) is not None:
+            return [Form("messages", messages_of(row[name], name))]
     raise _nothing(row)
 
 
 def _nothing(row: dict[str, Any]) -> RowError:
-    names = [str(name) for name in row]
-    listed = ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
+    if {"role", "from"} & row.keys() and {"content", "value"} & row.keys():
+        return RowError("no messages", f"the row is one turn; {WRAP}")
     pair = next((pair for pair in _PAIRS if pair[0] in row and pair[1] in row), ("..", ".."))
     remedy = f"name them by --map user={pair[0]},assistant={pair[1]}"
-    return RowError("no messages", f"columns {listed or '(none)'}: {remedy}")
+    return RowError("no messages", f"columns {listed(row)}: {remedy}")
 
 
 def _alpaca(row: dict[str, Any]) -> list[Message]:
@@ -131,6 +135,36 @@ def _turns(value: Any, role: str, column: str) -> list[Message]:
     if isinstance(value, str):
         return [{"role": role, "content": value}]
     return [message_of(value)] if isinstance(value, dict) else messages_of(value, column)
+
+
+def without_unlearned(form: Form) -> list[Form]:
+    """The same conversation so that no reply of ``weight`` 0 is learned: one form a run of others.
+
+    What stands before a run is context, as in a tree of messages.
+
+    Raises:
+        RowError: no reply is left.
+    """
+    messages = form.messages
+    if not any("weight" in message for message in messages):
+        return [form]
+    replies = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
+    learned = [i for i in replies if i >= form.context and "weight" not in messages[i]]
+    if not learned:
+        raise RowError("no reply", "every reply has weight 0")
+    plain = [{key: message[key] for key in message if key != "weight"} for message in messages]
+    runs = [list(run) for kept, run in groupby(replies, set(learned).__contains__) if kept]
+    group = form.group
+    if group is None and len(runs) > 1:  # they stay on one side of the held-out split
+        group = "\n".join(message["content"] for message in plain)
+    return [
+        form._replace(
+            messages=plain[: run[-1] + 1],
+            context=run[0] if run[0] > replies[0] else 0,
+            group=group,
+        )
+        for run in runs
+    ]
 
 
 def _tree(root: dict[str, Any]) -> list[Form]:

@@ -13,7 +13,7 @@ from vtrim.errors import InputError
 
 # org/name, or org/name:config
 _ID = re.compile(r"(?P<id>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(:(?P<config>[\w.-]+))?")
-_SAVE = "datasets.load_dataset(...).save_to_disk(DIR)"
+SAVE = "datasets.load_dataset(...).save_to_disk(DIR)"
 
 
 def parse_hub_id(name: str) -> tuple[str, str | None] | None:
@@ -40,7 +40,7 @@ def hub_revision(hub_id: str) -> str:
     except Exception as error:
         raise InputError(
             f"{hub_id}: no such file here, and the hub cannot be asked for the data set "
-            f"({_line(error)}). Offline, name a folder made by {_SAVE}."
+            f"({_line(error)}). Offline, name a folder made by {SAVE}."
         ) from error
     return str(revision)
 
@@ -84,7 +84,7 @@ def _rows(hub_id: str, stream: Any, shard: Shard) -> Iterator[Row]:
         except Exception as error:
             raise InputError(
                 f"{hub_id}: row {number + 1} cannot be read from the hub ({_line(error)}). "
-                f"Make a local copy with {_SAVE}."
+                f"Make a local copy with {SAVE}."
             ) from error
         if value is ELSEWHERE:
             return

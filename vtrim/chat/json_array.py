@@ -9,6 +9,10 @@ from typing import IO, Any
 
 _CHUNK = 1 << 20
 _BLANK = " \t\r\n"
+_LONGEST_WORD = 16  # characters that an error stands before the cut at most: -Infinity, \\ud83d
+
+# What to do with rows that are lists.
+WRAP = 'a row that is a list of turns has to be wrapped as {"messages": [...]}'
 
 
 class ArrayError(Exception):
@@ -40,7 +44,10 @@ def array_elements(head: bytes, stream: IO[bytes], line: int) -> Iterator[tuple[
         yield text.line, text.value()
         first = False
     text.skip(1)
-    if text.peek():
+    mark = text.peek()
+    if mark == "[":
+        raise ArrayError(text.line, f"another array; {WRAP}")
+    if mark:
         raise ArrayError(text.line, "text after the end of the array")
 
 
@@ -78,15 +85,22 @@ class _Window:
             try:
                 value, end = self._json.raw_decode(self._text, self._position)
             except json.JSONDecodeError as error:
-                if self._more():
+                if self._may_go_on(error) and self._more():
                     continue
                 raise ArrayError(self.line, error.msg) from error
             except RecursionError as error:
                 raise ArrayError(self.line, "nested too deeply") from error
+            except ValueError as error:  # a number of thousands of digits
+                raise ArrayError(self.line, str(error)) from error
             if end == len(self._text) and self._more():  # a number may go on in the next chunk
                 continue
             self.skip(end - self._position)
             return value
+
+    def _may_go_on(self, error: json.JSONDecodeError) -> bool:
+        """Whether the value may be whole with the next chunk; else that is not read for it."""
+        near_end = error.pos + _LONGEST_WORD > len(self._text)
+        return near_end or error.msg.startswith("Unterminated string")
 
     def _more(self) -> bool:
         """Reads on, at least as much as is held, so that one long element costs linear time."""

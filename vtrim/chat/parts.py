@@ -7,20 +7,31 @@ from typing import Any
 
 _TEXT = ("text", "input_text", "output_text")
 _REASONING = ("thinking", "reasoning")
+_MEDIA = frozenset(("image", "audio", "video", "file", "document"))
 _RESULT = "tool_result"
 
 
 @dataclass(slots=True)
 class Parts:
-    """What a content's parts hold. calls: as ``tool_calls``; others: the kinds of all the rest."""
+    """What a content's parts hold.
+
+    calls: as ``tool_calls``; media: number of images and the like; others: the kinds of all the
+    rest.
+    """
 
     text: str = ""
     reasoning: str = ""
     calls: list[dict[str, Any]] = field(default_factory=list)
+    media: int = 0
     others: list[str] = field(default_factory=list)
 
+    @property
+    def num_without_text(self) -> int:
+        """Parts that add nothing to a prompt."""
+        return self.media + len(self.others) + len(self.calls) + bool(self.reasoning)
 
-def parts_of(content: list[Any]) -> Parts:
+
+def parts_of(content: list[str | dict[str, Any]]) -> Parts:
     """The parts of a content in the spellings of OpenAI and Anthropic, those of a kind joined."""
     found = Parts()
     for part in content:
@@ -36,6 +47,8 @@ def parts_of(content: list[Any]) -> Parts:
             text = None
         if kind == "tool_use":
             found.calls.append(_call(part))
+        elif kind.removeprefix("input_").removesuffix("_url") in _MEDIA:
+            found.media += 1
         elif text is None:
             found.others.append(kind)
         elif kind in _TEXT:
@@ -46,12 +59,12 @@ def parts_of(content: list[Any]) -> Parts:
 
 
 def turns_in(turn: Any) -> list[Any]:
-    """A turn by a user or a tool, with each tool result among its parts as a turn before it.
+    """A turn, with each tool result among a user's parts as a turn before it.
 
     Anthropic writes the results of tools as parts of the user's next turn.
     """
     content = turn.get("content") if isinstance(turn, dict) else None
-    if content.__class__ is not list:
+    if content.__class__ is not list or turn.get("role") != "user":
         return [turn]
     results = [part for part in content if _is_result(part)]
     rest = [part for part in content if not _is_result(part)]
@@ -66,12 +79,9 @@ def _is_result(part: Any) -> bool:
     return isinstance(part, dict) and part.get("type") == _RESULT
 
 
-def _kind(part: Any) -> str:
+def _kind(part: dict[str, Any]) -> str:
     """The type a part names; a part with nothing but a text may leave it out."""
-    if not isinstance(part, dict):
-        return type(part).__name__
-    kind = part.get("type") or ("text" if "text" in part else "unknown")
-    return str(kind)
+    return str(part.get("type") or ("text" if "text" in part else "unknown"))
 
 
 def _text(part: dict[str, Any], *names: str) -> str | None:

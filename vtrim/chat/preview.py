@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
@@ -12,11 +11,13 @@ from vtrim.chat.conversation import Conversation, RowError
 from vtrim.chat.encode import Encoded
 from vtrim.chat.render import Masked, Renderer
 from vtrim.chat.template import Rule, TemplateRefusal
+from vtrim.chat.visible import visible
+
+__all__ = ["Piece", "PieceKind", "Preview", "PreviewSample", "preview_of", "visible"]
 
 PieceKind = Literal["prompt", "counted", "straddling", "cut"]
 
 _WINDOW = 6  # tokens decoded before one: what a decoder may look back at
-_JOINERS = ("\u200c", "\u200d")  # they build letters and emoji; alone they do no harm
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,24 +59,6 @@ def preview_of(renderer: Renderer, conversation: Conversation) -> Preview:
         return Preview(conversation, samples, None)
     limit = "" if renderer.max_length is None else f" within --max-length {renderer.max_length}"
     return Preview(conversation, samples, f"no reply token{limit}")
-
-
-def visible(text: str, newline: str = "\u21b5\n") -> str:
-    """The text with control characters as pictures or codes, and ``newline`` for a line feed."""
-    return "".join(
-        char if char.isalnum() or char == " " else _visible(char, newline) for char in text
-    )
-
-
-def _visible(char: str, newline: str) -> str:
-    code = ord(char)
-    if char == "\n":
-        return newline
-    if code < 32:
-        return chr(0x2400 + code)
-    if char in _JOINERS or unicodedata.category(char) not in ("Cc", "Cf", "Zl", "Zp", "Cs"):
-        return char
-    return f"\\u{{{code:x}}}"
 
 
 def _sample(renderer: Renderer, masked: Masked) -> PreviewSample:

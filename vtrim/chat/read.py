@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from vtrim.chat.columns import check_columns
+from vtrim.chat.columns import absent_columns, listed
 from vtrim.chat.conversation import Conversation, Origin, RowError, conversations_of
 from vtrim.chat.rows import ELSEWHERE, WHOLE, Bad, Shard
 from vtrim.chat.skips import SkipLog
@@ -15,10 +16,20 @@ from vtrim.chat.sources import Source, as_sources
 from vtrim.chat.turns import check_unicode
 from vtrim.errors import InputError
 
-__all__ = ["BAD_ROW", "ReadOptions", "Shard", "read_conversations", "read_rows"]
+__all__ = [
+    "BAD_ROW",
+    "ReadOptions",
+    "Shard",
+    "check_source_column",
+    "check_text",
+    "read_conversations",
+    "read_rows",
+]
 
 BAD_ROW = "bad JSON"
+SOURCE_COLUMN = "source"
 _REPORT_EVERY = 256
+_LOOKED_AT = 300  # rows in which a column has to appear once
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,14 +38,12 @@ class ReadOptions:
 
     skip_bad_rows: leave rows out that are not JSON, instead of stopping; columns: from part
     (``user``, ``assistant``, ``system``, ``messages``) to column, for rows of no known form;
-    source_column: names the domain of a row; split: of data sets that have several; shard: the
-    rows to read, None for all.
+    source_column: names the domain of a row; shard: the rows to read, None for all.
     """
 
     skip_bad_rows: bool = False
     columns: Mapping[str, str] = field(default_factory=dict)
-    source_column: str = "source"
-    split: str | None = None
+    source_column: str = SOURCE_COLUMN
     shard: Shard | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -43,7 +52,6 @@ class ReadOptions:
             "skip_bad_rows": self.skip_bad_rows,
             "columns": dict(self.columns),
             "source_column": self.source_column,
-            "split": self.split,
             "shard": None if self.shard is None else str(self.shard),
         }
 
@@ -54,8 +62,7 @@ class ReadOptions:
         return cls(
             skip_bad_rows=bool(values.get("skip_bad_rows", False)),
             columns=dict(values.get("columns") or {}),
-            source_column=str(values.get("source_column", "source")),
-            split=values.get("split"),
+            source_column=str(values.get("source_column", SOURCE_COLUMN)),
             shard=None if shard is None else Shard.parse(shard),
         )
 
@@ -86,7 +93,7 @@ def read_conversations(
             try:
                 conversations = conversations_of(value, origin, columns, source_column)
                 for conversation in conversations:
-                    _check_text(conversation)
+                    check_text(conversation)
             except RowError as error:
                 skipped.add(error.reason, origin, error.detail)
                 continue
@@ -126,8 +133,9 @@ def _rows(
 ) -> Iterator[tuple[Origin, Any]]:
     number = told = 0
     label = source.label
-    with source.open(options.shard or WHOLE, _more_columns(options)) as (rows, position):
-        for line, value in rows:
+    with source.open(options.shard or WHOLE, _more_columns(options)) as opened:
+        position = opened.position
+        for line, value in opened.rows:
             number += 1
             if number % _REPORT_EVERY == 0:
                 place = position()
@@ -157,21 +165,59 @@ def _refuse(bad: Bad, origin: Origin, options: ReadOptions, skipped: SkipLog) ->
 
 def _more_columns(options: ReadOptions) -> list[str]:
     """Columns that a table has to give besides those of the known forms."""
-    mapped = options.columns.values()
-    return [options.source_column, *mapped, *(name.split(".")[0] for name in mapped)]
+    named = [options.source_column, *options.columns.values()]
+    return [*named, *(name.split(".")[0] for name in named)]
+
+
+def check_source_column(sources: Iterable[Source], column: str) -> None:
+    """Refuses a source column that no source has; without the usual one there are no sources.
+
+    Raises:
+        InputError: none has it; names the columns there are.
+    """
+    if column == SOURCE_COLUMN:
+        return
+    seen: dict[str, None] = {}
+    for source in sources:
+        absent, names = _absent(source, [column])
+        if not absent:
+            return
+        seen.update(dict.fromkeys(names))
+    raise InputError(f"--source-column {column}: no such column; the columns are {listed(seen)}.")
 
 
 def _check_columns(source: Source, options: ReadOptions) -> None:
-    """Looks for the mapped columns in the first whole row, whatever shard it belongs to."""
-    with source.open(WHOLE, None) as (rows, _):
-        for line, value in rows:
-            if value.__class__ is not Bad:
-                check_columns(value, options.columns, str(Origin(source.label, line)))
-                return
+    """Looks for the mapped columns, whatever shard they belong to."""
+    absent, names = _absent(source, options.columns.values())
+    for part, column in options.columns.items():
+        if column in absent:
+            raise InputError(
+                f"{source.label}: no column {column!r} for --map {part}={column}; "
+                f"the columns are {listed(names)}."
+            )
 
 
-def _check_text(conversation: Conversation) -> None:
-    """Refuses half of a surrogate pair, in every text that a template may write."""
+def _absent(source: Source, columns: Iterable[str]) -> tuple[set[str], list[str]]:
+    """Those of the columns that a source does not have, and the names of all that it has.
+
+    A table tells its columns; of other data the first rows do.
+    """
+    with source.open(WHOLE, None) as opened:
+        if opened.columns is not None:
+            names = list(opened.columns)
+            absent = {one for one in columns if not {one, one.split(".")[0]} & {*names}}
+            return absent, names
+        rows = [row for _, row in islice(opened.rows, _LOOKED_AT) if isinstance(row, dict)]
+    seen = dict.fromkeys(name for row in rows for name in row)
+    return absent_columns(rows, columns), list(seen)
+
+
+def check_text(conversation: Conversation) -> None:
+    """Refuses half of a surrogate pair, in every text that a template may write.
+
+    Raises:
+        RowError: there is one, or something else that is no text.
+    """
     for message in conversation.messages:
         content = message["content"]
         if not content.isascii():

@@ -27,7 +27,7 @@ def recorded_of(row: dict[str, Any]) -> Recorded | None:
     """Recorded ids and mask, where a row has both.
 
     Raises:
-        RowError: they are no integers, or do not belong together.
+        RowError: they are no whole numbers, or do not belong together.
     """
     given = row.get("input_ids")
     if given is None:
@@ -35,10 +35,7 @@ def recorded_of(row: dict[str, Any]) -> Recorded | None:
     name = next((name for name in (*MASKS, "labels") if row.get(name) is not None), None)
     if name is None:
         return None
-    try:
-        ids, marks = np.asarray(given, dtype=np.int64), np.asarray(row[name], dtype=np.int64)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise RowError("bad recorded ids", f"input_ids or {name} holds no integers") from error
+    ids, marks = _integers(given, "input_ids", "iuf"), _integers(row[name], name, "biuf")
     if ids.ndim != 1 or ids.shape != marks.shape:
         raise RowError("bad recorded ids", f"input_ids has shape {ids.shape}, {name} {marks.shape}")
     if ids.size and ids.min() < 0:
@@ -50,3 +47,16 @@ def recorded_of(row: dict[str, Any]) -> Recorded | None:
         detail = "labels differ from input_ids where they are not -100; are they shifted already?"
         raise RowError("bad recorded ids", detail)
     return Recorded(ids, mask)
+
+
+def _integers(values: Any, name: str, kinds: str) -> npt.NDArray[np.int64]:
+    """Whole numbers as they stand, or as floats that are whole. kinds: NumPy's, of the values."""
+    try:
+        given = np.asarray(values)
+    except ValueError as error:
+        raise RowError("bad recorded ids", f"{name} holds lists of different lengths") from error
+    with np.errstate(invalid="ignore"):  # not a number, or beyond 64 bits: unequal below
+        whole = given.astype(np.int64) if given.dtype.kind in kinds else None
+    if whole is None or not np.array_equal(whole, given):
+        raise RowError("bad recorded ids", f"{name} holds no whole numbers")
+    return whole

@@ -64,7 +64,7 @@ class Renderer:
     ``skipped``; ``straddling`` counts tokens that cross the start of a reply, ``cut_replies``
     samples of which the limit left nothing in a row that is still used, ``reasoning_dropped`` rows
     with reasoning that the template does not write, ``empty_replies`` replies of which nothing but
-    the end of turn is learned, ``parts_left_out`` images and the like in prompts.
+    the end of turn is learned, ``parts_left_out`` images and the like.
     """
 
     def __init__(
@@ -211,7 +211,9 @@ class Renderer:
     def _num_empty(self, conversation: Conversation) -> int:
         """Learned replies with neither text nor reasoning nor calls."""
         turns = conversation.messages[conversation.context :]
-        replies = [turn for turn in turns if turn["role"] == "assistant"]
+        replies = [
+            turn for turn in turns if turn["role"] == "assistant" and turn.get("weight") != 0
+        ]
         return sum(
             not (turn["content"].strip() or turn.get("tool_calls") or reasoning_of(turn))
             for turn in (replies[-1:] if self.last_turn_only else replies)

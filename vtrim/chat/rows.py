@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from vtrim.chat.visible import one_line
 from vtrim.errors import OptionError
+
+_SHARD = re.compile(r"\s*(\d{1,20})\s*/\s*(\d{1,20})\s*")
+_MAX_SHARDS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +28,14 @@ class Shard:
         Raises:
             OptionError: it is not of that form, or out of range.
         """
-        first, _, second = text.partition("/")
-        if not (first.strip().isdecimal() and second.strip().isdecimal()):
+        numbers = _SHARD.fullmatch(text)
+        if not numbers:
             raise OptionError(f"--shard {text}: give the part and the number of parts, e.g. 1/4.")
-        index, count = int(first), int(second)
+        index, count = int(numbers[1]), int(numbers[2])
         if not 1 <= index <= count:
             raise OptionError(f"--shard {text}: the part must be between 1 and {max(count, 1)}.")
+        if count > _MAX_SHARDS:
+            raise OptionError(f"--shard {text}: at most {_MAX_SHARDS:,} parts.")
         return cls(index - 1, count)
 
     def __str__(self) -> str:
@@ -46,7 +53,7 @@ class Bad:
     """A row that cannot be read, and why."""
 
     def __init__(self, why: str) -> None:
-        self.why = why
+        self.why = one_line(why)
 
 
 # Stands in for a row of another shard, which is counted but not parsed.
@@ -57,7 +64,11 @@ Row = tuple[int, Any]
 
 
 class Opened(NamedTuple):
-    """The rows of a source, and a function that tells how many of its bytes have been read."""
+    """The rows of a source, and a function that tells how many of its bytes have been read.
+
+    columns: names of all columns, of a table.
+    """
 
     rows: Iterator[Row]
     position: Callable[[], int]
+    columns: Sequence[str] | None = None

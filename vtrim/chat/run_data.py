@@ -9,7 +9,7 @@ from vtrim.artifacts import Run, check_match
 from vtrim.chat.conversation import Conversation
 from vtrim.chat.read import ReadOptions, read_conversations
 from vtrim.chat.skips import SkipLog
-from vtrim.chat.sources import Source
+from vtrim.chat.sources import Source, readable
 from vtrim.errors import InputError
 
 
@@ -29,7 +29,9 @@ def run_conversations(run: Run, skipped: SkipLog) -> Iterator[Conversation]:
     sources = []
     for described in data["files"]:
         path = described["path"]
-        if described.get("format") != "hub" and not Path(path).exists():
+        with readable(path):
+            there = described.get("format") == "hub" or Path(path).exists()
+        if not there:
             raise InputError(
                 f"{path}: no such file, but the run was counted on it ({run.manifest})."
             )

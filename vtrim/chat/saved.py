@@ -76,7 +76,7 @@ def _json(path: Path) -> dict[str, Any]:
         value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise InputError(f"{path}: no such file; the saved data set is not whole.") from error
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path}: cannot be read ({error}).") from error
     if not isinstance(value, dict):
         raise InputError(f"{path}: holds no JSON object.")

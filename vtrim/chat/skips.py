@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from vtrim.chat.conversation import Origin
+from vtrim.chat.visible import one_line, visible
 
 FIRST_PLACES = 3
 _NUMBER = re.compile(r"(\d+)")
@@ -22,7 +23,8 @@ class SkipLog:
         self.counts[reason] = self.counts.get(reason, 0) + 1
         places = self.first.setdefault(reason, [])
         if len(places) < FIRST_PLACES:
-            places.append(f"{origin}: {detail}" if detail else str(origin))
+            place = visible(str(origin), " ")
+            places.append(f"{place}: {one_line(detail)}" if detail else place)
 
     @property
     def total(self) -> int:

@@ -14,6 +14,7 @@ from vtrim.chat import hub_data, saved, tables
 from vtrim.chat.json_rows import json_rows
 from vtrim.chat.rows import Opened, Shard
 from vtrim.chat.streams import PARQUET, first_bytes, open_file, unpacked
+from vtrim.chat.visible import one_line
 from vtrim.errors import InputError, OptionError
 
 Format = Literal["jsonl", "parquet", "dataset", "hub"]
@@ -51,14 +52,10 @@ class Source:
         """
         if self.format == "hub":
             return fingerprint_json([self.name, self.config, self.split, self.revision])
-        try:
+        with readable(self.name):
             if self.format == "dataset":
                 return fingerprint_json([fingerprint_file(file) for file in self._files()])
             return fingerprint_file(Path(self.name))
-        except FileNotFoundError as error:
-            raise InputError(f"{self.name}: no such file.") from error
-        except OSError as error:
-            raise InputError(f"{self.name}: cannot be read ({error.strerror}).") from error
 
     def describe(self) -> dict[str, Any]:
         """What ``run.json`` keeps of it, from which it can be read again."""
@@ -111,20 +108,39 @@ class Source:
         return _open_json(path, shard)
 
     def _files(self) -> list[Path]:
-        return saved.saved_files(saved.saved_folder(Path(self.name), self.split))
+        with readable(self.name):
+            return saved.saved_files(saved.saved_folder(Path(self.name), self.split))
 
 
-def expand(names: Sequence[str], *, split: str | None = None) -> list[Source]:
+def expand(
+    names: Sequence[str], *, split: str | None = None, offline: bool = False
+) -> list[Source]:
     """The sources that typed names stand for: files, globs, saved data sets, ids of the hub.
+
+    offline: ids of the hub are refused.
 
     Raises:
         InputError: a name stands for nothing that can be read; a split is missing or unknown.
         OptionError: ``split`` is given and nothing has splits.
     """
-    sources = [source for name in names for source in _expand(str(name), split)]
+    sources = [source for name in names for source in _expand(str(name), split, offline)]
     if split is not None and not any(one.format in ("dataset", "hub") for one in sources):
         raise OptionError(f"--split {split}: no input is a data set with splits.")
     return sources
+
+
+def without_repeats(sources: Iterable[Source]) -> tuple[list[Source], list[str]]:
+    """Each source once, and the names of those that name one again (by a link, a glob, ...)."""
+    seen: dict[tuple[str, str | None], Source] = {}
+    repeats = []
+    for source in sources:
+        if source.format == "hub":
+            place = f"{source.name}[{source.split}]"
+        else:  # a split of a saved data set is a folder in it
+            place = str(Path(source.name, source.split or "").resolve())
+        if seen.setdefault((place, source.config), source) is not source:
+            repeats.append(source.label)
+    return list(seen.values()), repeats
 
 
 def as_sources(given: Iterable[Source | str | Path]) -> list[Source]:
@@ -136,7 +152,32 @@ def as_sources(given: Iterable[Source | str | Path]) -> list[Source]:
     ]
 
 
-def _expand(name: str, split: str | None) -> list[Source]:
+@contextmanager
+def readable(name: str) -> Iterator[None]:
+    """Tells of a file or folder that cannot be read in one way."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise InputError(f"{one_line(name)}: no such file.") from error
+    except OSError as error:
+        raise InputError(f"{one_line(name)}: cannot be read ({error.strerror}).") from error
+
+
+def _expand(name: str, split: str | None, offline: bool) -> list[Source]:
+    with readable(name):
+        sources = _found(name, split, offline)
+    for source in sources:
+        try:
+            source.path.encode()
+        except UnicodeEncodeError as error:
+            raise InputError(
+                f"{one_line(source.path)}: the name is not UTF-8, so that no run can tell of it. "
+                "Rename it or its folder."
+            ) from error
+    return sources
+
+
+def _found(name: str, split: str | None, offline: bool) -> list[Source]:
     path = Path(name)
     if path.is_dir():
         return [_dataset(name, split)]
@@ -149,7 +190,7 @@ def _expand(name: str, split: str | None) -> list[Source]:
         if not found:
             raise InputError(f"{name}: matches no file. Check the pattern and the folder.")
         return [_dataset(str(one), split) if one.is_dir() else _file(str(one)) for one in found]
-    return [_hub(name, split)]
+    return [_hub(name, split, offline)]
 
 
 def _file(name: str) -> Source:
@@ -180,11 +221,16 @@ def _dataset(name: str, split: str | None) -> Source:
     return Source(name=name, format="dataset", size=size, split=picked)
 
 
-def _hub(name: str, split: str | None) -> Source:
+def _hub(name: str, split: str | None, offline: bool) -> Source:
     """The data set on the hub, where the name looks like one and like no path of this machine."""
     parsed = hub_data.parse_hub_id(name)
     if parsed is None or Path(name).parent.is_dir() or Path(name).suffix in _FILE_SUFFIXES:
-        raise InputError(f"{name}: no such file.")
+        raise InputError(f"{one_line(name)}: no such file.")
+    if offline:
+        raise InputError(
+            f"{name}: no such file here, and --offline keeps from the hub. "
+            f"Name a folder made by {hub_data.SAVE}."
+        )
     hub_id, config = parsed
     revision = hub_data.hub_revision(hub_id)
     if split is None:

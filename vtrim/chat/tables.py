@@ -35,14 +35,13 @@ def open_parquet(path: Path, shard: Shard, more_columns: Sequence[str] | None) -
             file = parquet.ParquetFile(
                 raw, buffer_size=_BUFFER, pre_buffer=False, page_checksum_verification=True
             )
-        except (pa.ArrowException, OSError) as error:
+            names = file.schema_arrow.names
+        except (pa.ArrowException, OSError, ValueError) as error:  # a name may be no UTF-8
             raise InputError(f"{path}: not a whole parquet file ({_line(error)}).") from error
-        batches = file.iter_batches(
-            _ROWS, columns=_wanted(file.schema_arrow.names, more_columns), use_threads=False
-        )
+        batches = file.iter_batches(_ROWS, columns=_wanted(names, more_columns), use_threads=False)
         size, total = path.stat().st_size, max(file.metadata.num_rows, 1)
         progress = _Progress(size / total)
-        yield Opened(_rows(batches, shard, progress), progress.position)
+        yield Opened(_rows(batches, shard, progress), progress.position, names)
 
 
 @contextmanager
@@ -56,7 +55,8 @@ def open_arrow(
     """
     progress = _Progress(0)
     batches = _arrow_batches(paths, progress, more_columns)
-    yield Opened(_rows(batches, shard, progress), progress.position)
+    names = _arrow_names(paths[0]) if paths else ()
+    yield Opened(_rows(batches, shard, progress), progress.position, names)
 
 
 class _Progress:
@@ -74,22 +74,63 @@ class _Progress:
 def _arrow_batches(
     paths: Iterable[Path], progress: _Progress, more_columns: Sequence[str] | None
 ) -> Iterator[Any]:
-    import pyarrow as pa
-
     for path in paths:
         before = progress.done
         with open_file(path) as raw:
-            try:
-                reader = pa.ipc.open_stream(raw)
-            except (pa.ArrowException, OSError) as error:
-                raise InputError(f"{path}: not a whole Arrow file ({_line(error)}).") from error
+            reader = _arrow_reader(path, raw)
             names = _wanted(reader.schema.names, more_columns) or reader.schema.names
             for whole in reader:
                 batch = whole.select(names)
+                _check(batch)
                 for start in range(0, batch.num_rows, _ROWS):
                     yield batch.slice(start, _ROWS)
                 progress.done = before + raw.tell()
         progress.done = before + path.stat().st_size
+
+
+def _arrow_reader(path: Path, raw: Any) -> Any:
+    import pyarrow as pa
+
+    try:
+        return pa.ipc.open_stream(raw)
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(f"{path}: not a whole Arrow file ({_line(error)}).") from error
+
+
+def _check(batch: Any) -> None:
+    """Refuses offsets and lengths that lead out of a batch: used unchecked, they end the process.
+
+    UTF-8 is not checked here, so that one bad text costs one row.
+
+    Raises:
+        pyarrow.ArrowInvalid: they do.
+    """
+    for column in batch.columns:
+        column.view(_as_binary(column.type)).validate(full=True)
+
+
+def _as_binary(kind: Any) -> Any:
+    """The type with bytes in place of texts."""
+    import pyarrow as pa
+
+    if pa.types.is_string(kind):
+        return pa.binary()
+    if pa.types.is_large_string(kind):
+        return pa.large_binary()
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_as_binary(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_as_binary(kind.value_type)))
+    if pa.types.is_large_list(kind):
+        return pa.large_list(kind.value_field.with_type(_as_binary(kind.value_type)))
+    return kind
+
+
+def _arrow_names(path: Path) -> list[str]:
+    """The columns of a saved data set."""
+    with open_file(path) as raw:
+        names: list[str] = _arrow_reader(path, raw).schema.names
+    return names
 
 
 def _rows(batches: Iterable[Any], shard: Shard, progress: _Progress) -> Iterator[Row]:
@@ -107,7 +148,7 @@ def _rows(batches: Iterable[Any], shard: Shard, progress: _Progress) -> Iterator
                 yield number + i + 1, values.get(i, ELSEWHERE)
             number += batch.num_rows
             progress.rows = number
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, ValueError) as error:
         bad = Bad(f"the table is cut or damaged: {_line(error)}; nothing after it can be read")
         yield number + 1, bad if shard.owns(number) else ELSEWHERE
 
@@ -115,9 +156,10 @@ def _rows(batches: Iterable[Any], shard: Shard, progress: _Progress) -> Iterator
 def _values(batch: Any) -> list[Any]:
     try:
         return [without_nulls(row) for row in batch.to_pylist()]
-    except UnicodeDecodeError:
+    except (ValueError, OverflowError) as error:  # a text that is not UTF-8, a year beyond 9999
         if batch.num_rows == 1:
-            return [Bad("a text is not UTF-8")]
+            why = "a text is not UTF-8" if isinstance(error, UnicodeDecodeError) else _line(error)
+            return [Bad(why)]
         return [value for i in range(batch.num_rows) for value in _values(batch.slice(i, 1))]
 
 

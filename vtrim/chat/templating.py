@@ -183,7 +183,7 @@ class TemplateText:
                 return_assistant_tokens_mask=marks,
                 **{**self._tokenizer.special_tokens_map, **variables},
             )
-        except Exception as error:  # noqa: BLE001 - the template is the code of a third party
+        except Exception as error:  # the template is code of a third party
             reason = str(error).strip().splitlines() or [type(error).__name__]
             raise TemplateRefusal(f"the chat template refuses it ({reason[0]})") from error
         texts, marked = rendered

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import datetime
 import json
+from decimal import Decimal
 from typing import Any
 
-from vtrim.chat.parts import parts_of, turns_in
+from vtrim.chat.parts import Parts, parts_of, turns_in
+from vtrim.chat.visible import one_line, short
 
 Message = dict[str, Any]
 
@@ -27,15 +30,17 @@ ROLES = {
 _EXTRA_KEYS = ("name", "reasoning", "reasoning_content", "thinking", "tool_call_id", "tool_calls")
 # Of a message: number of its parts that hold no text, such as images.
 LEFT_OUT = "parts_left_out"
+# Values of tables that JSON has no form for, and that have one as text.
+_AS_TEXT = (datetime.date, datetime.time, datetime.timedelta, Decimal)
 
 
 class RowError(Exception):
     """A row that cannot be used; ``reason`` is the heading it is counted under."""
 
     def __init__(self, reason: str, detail: str) -> None:
-        super().__init__(f"{reason}: {detail}")
         self.reason = reason
-        self.detail = detail
+        self.detail = one_line(detail)
+        super().__init__(f"{reason}: {self.detail}")
 
 
 def messages_of(turns: Any, column: str) -> list[Message]:
@@ -67,16 +72,20 @@ def message_of(turn: Any) -> Message:
         turn = _parsed(turn)
     if not isinstance(turn, dict):
         raise RowError("no messages", "a turn is not a JSON object")
-    name = turn.get("role", turn.get("from"))
+    name = first_of(turn, "role", "from")
     role = ROLES.get(name.lower()) if isinstance(name, str) else None
     if role is None:
-        raise RowError("unknown role", f"role {name!r} is none of user, assistant, system, tool")
+        shown = f"'{short(name)}'" if isinstance(name, str) else short(name)
+        raise RowError("unknown role", f"role {shown} is none of user, assistant, system, tool")
     content = first_of(turn, "content", "value", "text")
     if role == "tool" and isinstance(content, dict):
-        content = json.dumps(content, ensure_ascii=False)
-    message = {"role": role, "content": "" if isinstance(content, list) else text_of(content)}
+        content = json_text(content)
+    in_parts = isinstance(content, list)
+    message: Message = {"role": role, "content": "" if in_parts else text_of(content)}
     message.update((key, turn[key]) for key in _EXTRA_KEYS if turn.get(key) is not None)
-    if isinstance(content, list):
+    if role == "assistant" and turn.get("weight") == 0:
+        message["weight"] = 0
+    if in_parts:
         _add_parts(message, content)
     _complete_calls(message, turn)
     return message
@@ -93,24 +102,27 @@ def text_of(content: Any) -> str:
     if content is None:
         return ""
     if isinstance(content, list):
-        parts = parts_of(content)
-        if parts.others or parts.reasoning or parts.calls:
+        parts = _parts(content)
+        if parts.num_without_text:
             raise RowError("unreadable content", "a content with parts that are no text")
         return parts.text
     raise RowError("unreadable content", f"content is {type(content).__name__}, not text")
 
 
 def with_system(messages: list[Message], system: Any) -> list[Message]:
-    """The messages behind a row's own system text, unless they begin with one."""
-    if not isinstance(system, str) or not system:
+    """The messages behind a row's own system text, unless they begin with one.
+
+    Raises:
+        RowError: the system text is no text.
+    """
+    text = text_of(system)
+    if not text or (messages and messages[0]["role"] == "system"):
         return messages
-    if messages and messages[0]["role"] == "system":
-        return messages
-    return [{"role": "system", "content": system}, *messages]
+    return [{"role": "system", "content": text}, *messages]
 
 
 def without_nulls(value: Any) -> Any:
-    """The same without keys that hold null, at any depth.
+    """The same without keys that hold null, at any depth, and with dates and decimals as text.
 
     Arrow gives every object of a column the keys of all of them, and fills the absent ones with
     null, which a template would print.
@@ -119,26 +131,45 @@ def without_nulls(value: Any) -> Any:
         return {key: without_nulls(one) for key, one in value.items() if one is not None}
     if isinstance(value, list) and not isinstance(value[0] if value else 0, (int, float, str)):
         return [without_nulls(one) for one in value]
-    return value
+    return str(value) if isinstance(value, _AS_TEXT) else value
 
 
 def check_unicode(*values: Any) -> None:
     """Refuses half of a surrogate pair (JSON can spell one, UTF-8 cannot hold it).
 
     Raises:
-        RowError: a text holds one.
+        RowError: a text holds one, or a value is none of JSON's (bytes in a table).
     """
     try:
         for value in values:
-            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-            text.encode()
+            (value if isinstance(value, str) else json_text(value)).encode()
     except UnicodeEncodeError as error:
         raise RowError("unreadable content", "half of a surrogate pair") from error
+
+
+def json_text(value: Any) -> str:
+    """The value as JSON.
+
+    Raises:
+        RowError: it is none of JSON's.
+    """
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except RecursionError as error:
+        raise RowError("unreadable content", "nested too deeply") from error
+    except (TypeError, ValueError) as error:
+        raise RowError("unreadable content", f"not a JSON value ({error})") from error
 
 
 def first_of(row: dict[str, Any], *names: str) -> Any:
     """The first of the columns that is there and not null; None without any."""
     return next((row[name] for name in names if row.get(name) is not None), None)
+
+
+def _parts(content: list[Any]) -> Parts:
+    if not all(isinstance(part, (str, dict)) for part in content):
+        raise RowError("unreadable content", "a content part is neither text nor an object")
+    return parts_of(content)
 
 
 def _add_parts(message: Message, content: list[Any]) -> None:
@@ -147,11 +178,12 @@ def _add_parts(message: Message, content: list[Any]) -> None:
     Raises:
         RowError: a reply has a part of another kind, which would be lost.
     """
-    parts = parts_of(content)
+    parts = _parts(content)
     message["content"] = parts.text
-    if message["role"] != "assistant":
-        if left_out := len(parts.others) + len(parts.calls) + bool(parts.reasoning):
-            message[LEFT_OUT] = left_out
+    is_reply = message["role"] == "assistant"
+    if left_out := parts.media if is_reply else parts.num_without_text:
+        message[LEFT_OUT] = left_out
+    if not is_reply:
         return
     if parts.others:
         raise RowError("unreadable content", f"a reply with a part of type {parts.others[0]!r}")
@@ -190,7 +222,7 @@ def _parsed(text: str) -> Any:
         return text
     try:
         return json.loads(text)
-    except (json.JSONDecodeError, RecursionError):
+    except (ValueError, RecursionError):  # also a number of thousands of digits
         return text
 
 

@@ -94,6 +94,7 @@ def coverage(
         processes=processes,
         shard="1/1" if previews else shard,
         engine=engine,
+        offline=offline,
     )
     started = time.monotonic()
     with common.loading():

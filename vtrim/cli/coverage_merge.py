@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,14 +37,15 @@ def merge_named(names: Sequence[str], artifact: Path) -> tuple[Coverage, Record]
     return merged, record
 
 
-def _warn_of_missing(missing: Sequence[str], record: Record) -> None:
+def _warn_of_missing(missing: Iterable[str], record: Record) -> None:
     """Says which shards of which files are not among the merged ones."""
     names = {file["fingerprint"]: file["path"] for file in record.data.get("files", ())}
-    for one in missing[:_SHOWN]:
+    missing = iter(missing)
+    for one in islice(missing, _SHOWN):
         place, _, file = one.partition(" of ")
         common.warn(f"shard {place} of {names.get(file, file)} is missing: its rows do not count.")
-    if len(missing) > _SHOWN:
-        common.warn(f"{len(missing) - _SHOWN:,} more shards are missing.")
+    if next(missing, None) is not None:
+        common.warn("more shards are missing.")
 
 
 def merge(found: Sequence[tuple[Path, Coverage]], artifact: Path) -> tuple[Coverage, Record]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from vtrim.cli import common
 from vtrim.cli.coverage_engine import ENGINES
 from vtrim.cli.coverage_part import Reading
 from vtrim.cli.coverage_shards import pick_shard
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from vtrim.chat.feed import EncoderChoice
     from vtrim.chat.sources import Source
 
+_NAMED = 8
 ENCODERS = ("auto", "tokenizers", "gigatoken")
 _READ, _SHOW, _SCALE = "What is read", "What is shown", "At scale"
 
@@ -169,14 +171,16 @@ def make_request(
     processes: int | None,
     shard: str | None,
     engine: str,
+    offline: bool,
 ) -> Request:
     """The request, with every name expanded to what it stands for.
 
     Raises:
-        OptionError: a value is none of those there are. InputError: a name stands for nothing.
+        OptionError: a value is none of those there are. InputError: a name stands for nothing, or
+            no source has the source column.
     """
     from vtrim.chat.columns import parse_columns
-    from vtrim.chat.read import ReadOptions
+    from vtrim.chat.read import ReadOptions, check_source_column
     from vtrim.chat.sources import expand
 
     _one_of("--encoder", encoder, ENCODERS)
@@ -185,7 +189,6 @@ def make_request(
         skip_bad_rows=skip_bad_rows,
         columns=parse_columns(",".join(columns)) if columns else {},
         source_column=source_column,
-        split=split,
         shard=pick_shard(shard),
     )
     reading = Reading(
@@ -194,13 +197,26 @@ def make_request(
         last_turn_only=last_turn_only,
         encoder=cast("EncoderChoice", encoder),
     )
+    sources = _once(expand(data, split=split, offline=offline))
+    check_source_column(sources, source_column)
     return Request(
-        sources=tuple(expand(data, split=split)),
-        generated=tuple(expand(generated)),
+        sources=sources,
+        generated=_once(expand(generated, offline=offline)),
         reading=reading,
         processes=processes,
         engine=engine,
     )
+
+
+def _once(sources: Sequence[Source]) -> tuple[Source, ...]:
+    """The sources without repeats; says which are named again."""
+    from vtrim.chat.sources import without_repeats
+
+    kept, repeats = without_repeats(sources)
+    if repeats:
+        names = ", ".join(repeats[:_NAMED]) + (", ..." if len(repeats) > _NAMED else "")
+        common.warn(f"named more than once, counted once: {names}.")
+    return tuple(kept)
 
 
 def _one_of(option: str, value: str, known: Sequence[str]) -> None:

@@ -167,7 +167,7 @@ def _report(part: Part) -> None:
         )
     if facts.parts_left_out:
         common.warn(
-            f"{facts.parts_left_out:,} parts of prompts hold no text (images and the like) and are "
+            f"{facts.parts_left_out:,} parts of turns hold no text (images and the like); they are "
             "left out."
         )
     if found.straddling:

@@ -133,7 +133,7 @@ def _curve_table(result: dict[str, Any]) -> Table:
 
 def _source_table(result: dict[str, Any]) -> Table:
     """C(k) of each source under the vocabulary of all data; names go in as Text."""
-    from vtrim.chat.preview import visible
+    from vtrim.chat.visible import visible
 
     table = Table(title="Coverage by source, one vocabulary for all", title_justify="left")
     table.add_column("source")

@@ -142,6 +142,9 @@ def search(
         artifact = {"artifact": str(folder.vocab)}
         common.emit_json({**result.summary(), **result.reasons(), **artifact})
     else:
+        from vtrim.artifacts import read_json
         from vtrim.cli.search_table import print_search
+        from vtrim.cli.token_text import Texts
 
-        print_search(result, folder.vocab)
+        known = read_json(folder.token_texts) if folder.token_texts.exists() else {}
+        print_search(result, folder.vocab, Texts(None, known))

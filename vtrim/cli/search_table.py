@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
 from vtrim.cli import common
+from vtrim.cli.token_text import Texts
+from vtrim.trimming.analysis import TokenCount
 from vtrim.trimming.search import SearchResult
 from vtrim.trimming.throughput import PLATEAU as SPEED_PLATEAU
 from vtrim.trimming.throughput import ThroughputObjective
 
+_EDGE = 3  # tokens shown on each side of the edge
+_FORCED = 6
 
-def print_search(result: SearchResult, artifact: Path) -> None:
+
+def print_search(result: SearchResult, artifact: Path, texts: Texts) -> None:
     """Prints the table on stdout and where the vocabulary went on stderr."""
     common.results.print(_table(result))
-    for line in _lines(result):
+    for line in (*_lines(result), *_token_lines(result, texts)):
         common.results.print(line, markup=False, soft_wrap=True)
     how = f"sampler {result.settings.sampler}"
     if result.settings.align:
@@ -117,6 +122,25 @@ def _lines(result: SearchResult) -> Iterator[str]:
         yield f"forced: {curve.num_forced} (ids {', '.join(map(str, curve.forced))})"
     if result.num_filled:
         yield f"filled: {result.num_filled:,} ids that no reply uses, the lowest ones"
+
+
+def _token_lines(result: SearchResult, texts: Texts) -> Iterator[str]:
+    """The tokens next to the edge, and those that forcing let in and pushed out."""
+    edge, effect = result.boundary, result.forced_effect
+    kept = _tokens(edge.inside[-_EDGE:], texts)
+    left_out = _tokens(edge.outside[:_EDGE], texts)
+    yield f"at the edge: kept {kept or 'none'} | left out {left_out or 'none'}"
+    if effect.admitted:
+        yield (
+            f"forced in: {_tokens(effect.admitted, texts)}; pushed out: "
+            f"{_tokens(effect.pushed_out, texts)} ({100 * effect.lost:.1g} % of the tokens)"
+        )
+
+
+def _tokens(tokens: Sequence[TokenCount], texts: Texts) -> str:
+    """Each token's text (its id where that is unknown) and count."""
+    names = [f"{texts.of(one.token) or one.token} ({one.count:,})" for one in tokens[:_FORCED]]
+    return ", ".join(names) + (", ..." if len(tokens) > _FORCED else "")
 
 
 def _regret(result: SearchResult) -> str:

@@ -18,11 +18,12 @@ from vtrim.chat.conversation import (
     conversation_of,
     is_heldout,
 )
-from vtrim.chat.read import read_rows
+from vtrim.chat.read import check_text, read_rows
 from vtrim.chat.render import Renderer
 from vtrim.chat.run_data import run_conversations
 from vtrim.chat.skips import SkipLog
 from vtrim.chat.template import TemplateRefusal
+from vtrim.chat.turns import check_unicode
 from vtrim.errors import InputError
 
 Ids = Sequence[int]
@@ -79,12 +80,12 @@ class PromptSource:
         """The ids of a row's prompt, or why it has none."""
         text = row.get("prompt") if isinstance(row, Mapping) else None
         try:
-            json.dumps(row, ensure_ascii=False).encode()
             if isinstance(text, str):
+                check_unicode(text)
                 return self.renderer.encode_text(text) if text.strip() else []
-            return self._conversation_ids(conversation_of(row, origin))
-        except UnicodeEncodeError:
-            return RowError("unreadable content", "half of a surrogate pair")
+            conversation = conversation_of(row, origin)
+            check_text(conversation)
+            return self._conversation_ids(conversation)
         except RowError as error:
             return error
 

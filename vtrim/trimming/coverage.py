@@ -72,7 +72,7 @@ class Coverage:
 
         Raises:
             InputError: arrays of another length, negative counts, more held-out tokens than
-                tokens, or a stop id without a row.
+                tokens, or a stop or sampled id without a row.
         """
         size = self.target_vocab_size
         for name, counts in self._dense().items():
@@ -83,6 +83,9 @@ class Coverage:
         for token in self.stop_ids:
             if not 0 <= token < size:
                 raise InputError(f"coverage: stop token id {token} is outside the {size} rows.")
+        sampled = self.sample.ids
+        if sampled.size and not 0 <= sampled.min() <= sampled.max() < size:
+            raise InputError(f"coverage: the held-out sample has ids outside the {size} rows.")
 
     @property
     def total(self) -> int:
@@ -132,13 +135,14 @@ class Coverage:
         """
         if target_vocab_size == self.target_vocab_size:
             return self
-        beyond = np.flatnonzero(self.counts[target_vocab_size:])
-        if beyond.size:
-            raise MismatchError(
-                f"the target's LM head has {target_vocab_size} rows, but token id "
-                f"{target_vocab_size + int(beyond[-1])} was counted. "
-                "Name the model whose tokenizer `vtrim coverage` used."
-            )
+        for counts in self._dense().values():
+            beyond = np.flatnonzero(counts[target_vocab_size:])
+            if beyond.size:
+                raise MismatchError(
+                    f"the target's LM head has {target_vocab_size} rows, but token id "
+                    f"{target_vocab_size + int(beyond[-1])} was counted. "
+                    "Name the model whose tokenizer `vtrim coverage` used."
+                )
         by_source = self.by_source and {
             name: _resized(counts, target_vocab_size) for name, counts in self.by_source.items()
         }

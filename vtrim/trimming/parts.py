@@ -7,6 +7,7 @@ are joined by ``+``.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 
 from vtrim.errors import MismatchError
 
@@ -19,11 +20,11 @@ def shard_part(fingerprint: str, shard: tuple[int, int] | None) -> str:
 def join_parts(parts: list[str]) -> str:
     """The data fingerprint of parts in any order; all shards of a file are the file."""
     counted = Counter(parts)
-    for part in sorted(counted):
-        file, count = _shard_of(part)
-        if not count:
+    found = Counter(_shard_of(part) for part in counted)
+    for (file, count), number in found.items():
+        if not count or number != count:
             continue
-        shards = [f"{file}#{number}/{count}" for number in range(1, count + 1)]
+        shards = [f"{file}#{one}/{count}" for one in range(1, count + 1)]
         copies = counted[shards[0]]
         if copies and all(counted[shard] == copies for shard in shards):
             for shard in shards:
@@ -53,16 +54,14 @@ def merge_parts(one: str, other: str) -> str:
     return join_parts([*parts[0], *parts[1]])
 
 
-def missing_shards(data_fingerprint: str) -> list[str]:
+def missing_shards(data_fingerprint: str) -> Iterator[str]:
     """Shards that are not there although others of their file are, e.g. ``2/4 of sha256:..``."""
     have = {part for part in data_fingerprint.split("+") if _shard_of(part)[1]}
     files = {_shard_of(part) for part in have}
-    return [
-        f"{number}/{count} of {file}"
-        for file, count in sorted(files)
-        for number in range(1, count + 1)
-        if f"{file}#{number}/{count}" not in have
-    ]
+    for file, count in sorted(files):
+        for number in range(1, count + 1):
+            if f"{file}#{number}/{count}" not in have:
+                yield f"{number}/{count} of {file}"
 
 
 def _shard_of(part: str) -> tuple[str, int]:

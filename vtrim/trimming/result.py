@@ -10,6 +10,7 @@ import numpy as np
 
 from vtrim import __version__
 from vtrim.shape import DraftShape
+from vtrim.trimming.analysis import Boundary, ForcedEffect, forced_effect, near_boundary
 from vtrim.trimming.curve import CoverageCurve
 from vtrim.trimming.frontier import alpha_curve, pareto
 from vtrim.trimming.objective import Objective, Point
@@ -19,6 +20,7 @@ from vtrim.trimming.tpe import Trial, TrialLog
 from vtrim.vocab import DraftVocab
 
 NUM_CURVE_POINTS = 400
+NEAR = 5  # tokens named on each side of the edge
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -121,6 +123,16 @@ class SearchResult:
             "times": objective.times.to_dict(),
         }
 
+    @cached_property
+    def boundary(self) -> Boundary:
+        """The last tokens inside the vocabulary and the first outside."""
+        return near_boundary(self.curve, self.chosen.k, NEAR)
+
+    @cached_property
+    def forced_effect(self) -> ForcedEffect:
+        """What the forced tokens changed in the vocabulary."""
+        return forced_effect(self.curve, self.chosen.k)
+
     def summary(self) -> dict[str, Any]:
         """Everything but the trials and the curves, as JSON values."""
         settings, objective = self.settings, self.objective
@@ -162,8 +174,16 @@ class SearchResult:
         }
 
     def reasons(self) -> dict[str, Any]:
-        """What defends the choice, as JSON values: named points of the front, and k* over alpha."""
-        return {"pareto": self.pareto, "alpha_curve": self.alpha_curve}
+        """What defends the choice, as JSON values.
+
+        Named points of the front, k* over alpha, the tokens at the edge, and what forcing changed.
+        """
+        return {
+            "pareto": self.pareto,
+            "alpha_curve": self.alpha_curve,
+            "boundary": asdict(self.boundary),
+            "forced_effect": asdict(self.forced_effect),
+        }
 
     def to_json(self) -> dict[str, Any]:
         """The content of ``search.json``: the summary, its reasons, every trial and the curves."""

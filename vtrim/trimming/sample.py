@@ -38,10 +38,17 @@ class HeldoutSample:
         """Refuses arrays that do not fit together.
 
         Raises:
-            InputError: other lengths, keys that do not rise, or a count below 1.
+            InputError: no lists, other lengths, keys that do not rise, or a count below 1.
         """
         size = self.keys.size
-        whole = self.times.size == self.lengths.size == size and self.lengths.sum() == self.ids.size
+        lists = (self.keys, self.times, self.lengths, self.ids)
+        whole = all(one.ndim == 1 and one.dtype.kind in "iu" for one in lists)
+        whole = whole and not np.any(self.lengths < 0)
+        whole = (
+            whole
+            and self.times.size == self.lengths.size == size
+            and self.lengths.sum() == self.ids.size
+        )
         if not whole or np.any(np.diff(self.keys) <= 0) or np.any(self.times < 1):
             raise InputError("coverage: the held-out sample is not whole.")
 

@@ -41,9 +41,10 @@ def explorer(facts: Facts) -> Explorer | None:
     coverage = facts.coverage
     if coverage is None or not coverage.total:
         return None
-    curve = coverage.curve(keep=(facts.search or {}).get("forced", ()))
+    forced = (facts.search or {}).get("forced", ())
+    curve = coverage.curve(keep=[token for token in forced if token < coverage.tokenizer_length])
     sizes = _sizes(curve, facts.search)
-    start = sizes.index(facts.search["k"]) if facts.search else _knee(curve, sizes)
+    start = _nearest(sizes, facts.search["k"]) if facts.search else _knee(curve, sizes)
     return {
         "k": sizes,
         "start": start,
@@ -84,6 +85,11 @@ def _sizes(curve: CoverageCurve, search: Mapping[str, Any] | None) -> list[int]:
         rows += [point for point in (search["exact"], search["tpe"]) if point]
         found |= {int(row["k"]) for row in rows} | {int(search["k"])}
     return sorted(k for k in found if first <= k <= curve.max_k)
+
+
+def _nearest(sizes: Sequence[int], k: int) -> int:
+    """Index of a size; of the nearest one where the counts, made anew, do not reach so far."""
+    return min(range(len(sizes)), key=lambda i: abs(sizes[i] - k))
 
 
 def _knee(curve: CoverageCurve, sizes: Sequence[int]) -> int:

@@ -12,6 +12,7 @@ import numpy as np
 from vtrim.artifacts import Run, read_json
 from vtrim.errors import InputError, MismatchError
 from vtrim.trimming.coverage import Coverage
+from vtrim.vocab import DraftVocab
 
 STEPS = {
     "coverage": "vtrim coverage DATA.jsonl",
@@ -85,6 +86,7 @@ def read_facts(run: Run) -> Facts:
         )
     search = _read_if_there(run.search)
     coverage, notes = _counts(run, search)
+    notes += _vocab_note(run, search)
     metrics, cut = _read_lines(run.train / "metrics.jsonl")
     if cut:
         notes.append(f"{cut} line(s) of train/metrics.jsonl could not be read and are left out.")
@@ -125,8 +127,28 @@ def _counts(run: Run, search: dict[str, Any] | None) -> tuple[Coverage | None, l
         return None, [f"Left out is what needs the counts: {error}"]
     if coverage.fingerprint == search["coverage_fingerprint"]:
         return counts, []
-    note = "The search is of other counts than those shown here: run `vtrim search` again."
-    return counts, [note]
+    notes = ["The search is of other counts than those shown here: run `vtrim search` again."]
+    beyond = [token for token in search["forced"] if token >= coverage.tokenizer_length]
+    if beyond:
+        names = ", ".join(map(str, beyond))
+        notes.append(f"Forced ids {names} are left out: the tokenizer of these counts lacks them.")
+    return counts, notes
+
+
+def _vocab_note(run: Run, search: dict[str, Any] | None) -> list[str]:
+    """What to know where the run's vocabulary is not the one that the search chose."""
+    if search is None or not run.vocab.exists():
+        return []
+    try:
+        vocab = DraftVocab.load(run.vocab)
+    except InputError as error:
+        return [f"The run's vocabulary cannot be read: {error}"]
+    if vocab.fingerprint == search["vocab_fingerprint"]:
+        return []
+    return [
+        f"The run's vocabulary of {vocab.size:,} ids is not the one that the search chose (k = "
+        f"{search['k']:,}): what this page says of size and coverage is the search's own choice."
+    ]
 
 
 def _curve(coverage: Coverage | None, search: dict[str, Any] | None) -> dict[str, list[Any]] | None:

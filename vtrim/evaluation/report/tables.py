@@ -125,7 +125,7 @@ def provenance(facts: Facts) -> list[tuple[str, list[tuple[str, str]]]]:
     groups += [("target", facts.target), ("data", facts.manifest.get("data") or {})]
     groups += [(f"step {name}", entry) for name, entry in facts.steps.items()]
     if facts.search is not None:
-        left_out = {"trial_log", "curve", "shape", "pareto", "alpha_curve"}
+        left_out = {"trial_log", "curve", "shape", "pareto", "alpha_curve", "boundary"}
         groups.append(("search.json", {k: v for k, v in facts.search.items() if k not in left_out}))
         groups.append(("draft shape", facts.search["shape"]))
     for name, result in facts.evals.items():
