@@ -176,6 +176,7 @@ def test_ctrl_c_saves_the_state_and_the_same_line_goes_on(counted: Path, tmp_pat
     out, err = process.communicate(timeout=120)
     assert process.returncode == 130, err
     assert out == ""
+    assert err.count("error: interrupted; finished work is kept.") == 1
     saved = sorted((run / "train" / "checkpoints").iterdir())
     assert len(saved) == 1
     assert int(saved[0].name.removeprefix("step-")) >= 9

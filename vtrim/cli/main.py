@@ -26,6 +26,8 @@ from vtrim.errors import VtrimError
 
 UsageError: Any = typer.BadParameter.__mro__[1]  # typer carries its own copy of click
 
+_INTERRUPTED = 130  # typer turns Ctrl-C into this exit code
+
 app = typer.Typer(
     name="vtrim",
     help="Trim the draft vocabulary of speculative decoding, from token counts to measured speed.",
@@ -75,6 +77,7 @@ def main(arguments: list[str] | None = None) -> None:
     if arguments is None:
         common.own_process()
     note_command(sys.argv[1:] if arguments is None else arguments)
+    alone = "RANK" not in os.environ  # training sets it later
     try:
         code = app(args=arguments, standalone_mode=False)
     except VtrimError as error:
@@ -82,12 +85,14 @@ def main(arguments: list[str] | None = None) -> None:
     except UsageError as error:
         _stop(" ".join(error.format_message().split()), 2)
     except (KeyboardInterrupt, typer.Abort):
-        _stop("interrupted; finished work is kept.", 130)
+        code = _INTERRUPTED
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     finally:
         note_command(None)
+    if code == _INTERRUPTED and alone:
+        _stop("interrupted; finished work is kept.", _INTERRUPTED)
     sys.exit(code if isinstance(code, int) else 0)
 
 
