@@ -15,6 +15,7 @@ from vtrim.artifacts import (
     fingerprint_file,
     fingerprint_json,
     read_json,
+    read_object,
     write_json,
     write_text,
 )
@@ -62,6 +63,52 @@ def test_a_cut_or_foreign_json_file_is_refused_by_name(tmp_path: Path, content: 
     (tmp_path / "a.json").write_bytes(content)
     with pytest.raises(InputError, match=r"a\.json: not a whole JSON file"):
         read_json(tmp_path / "a.json")
+
+
+@pytest.mark.parametrize("content", ["[]", "null", "5", '"text"'])
+def test_a_file_that_holds_no_object_is_refused_by_name(tmp_path: Path, content: str) -> None:
+    (tmp_path / "a.json").write_text(content)
+    with pytest.raises(InputError, match=r"a\.json: damaged: a JSON object is expected, not"):
+        read_object(tmp_path / "a.json")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        [],
+        {"target": None},
+        {"target": []},
+        {"data": "x.jsonl"},
+        {"steps": []},
+        {"steps": {"search": []}},
+    ],
+)
+def test_a_damaged_manifest_is_refused_by_name_for_reading_and_writing(
+    tmp_path: Path, content: object
+) -> None:
+    run = Run(tmp_path)
+    write_json(run.manifest, content)
+    for use in (run.read, lambda: run.record("eval", {}), lambda: run.step("search")):
+        with pytest.raises(InputError, match=r"run\.json: damaged: .* must be|a JSON object is"):
+            use()
+    assert read_json(run.manifest) == content
+
+
+def test_a_manifest_without_steps_has_none_yet(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    write_json(run.manifest, {"target": {"name": "t"}})
+    run.record("search", {"k": 3})
+    assert run.step("search")["k"] == 3
+
+
+def test_token_texts_are_text_or_refused(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    assert run.read_token_texts() == {}
+    write_json(run.token_texts, {"5": " the"})
+    assert run.read_token_texts() == {"5": " the"}
+    write_json(run.token_texts, {"5": 1})
+    with pytest.raises(InputError, match=r"tokens\.json: damaged: the text of token 5 is 1\."):
+        run.read_token_texts()
 
 
 def test_a_missing_json_file_is_refused_by_name(tmp_path: Path) -> None:

@@ -64,6 +64,29 @@ def test_a_dimension_that_is_no_positive_number_is_refused(value: object) -> Non
         DraftShape.from_target_config({**CONFIG, "num_attention_heads": value})
 
 
+@pytest.mark.parametrize(
+    "key", ["num_key_value_heads", "head_dim", "hidden_size", "rms_norm_eps", "rope_theta"]
+)
+@pytest.mark.parametrize("value", [-1, "wide", [4], {}, True, float("nan"), float("inf")])
+def test_a_value_that_is_no_positive_number_is_refused_by_name(key: str, value: object) -> None:
+    with pytest.raises(InputError, match=rf"'llama'\): '{key}' is .*number above 0 is needed\.$"):
+        DraftShape.from_target_config({**CONFIG, key: value})
+
+
+@pytest.mark.parametrize("key", ["num_key_value_heads", "head_dim", "vocab_size"])
+def test_a_fraction_of_a_head_or_row_is_refused(key: str) -> None:
+    with pytest.raises(InputError, match=rf"'{key}' is 2\.5; a whole number above 0 is needed"):
+        DraftShape.from_target_config({**CONFIG, key: 2.5})
+    assert DraftShape.from_target_config({**CONFIG, key: 2.0}).to_dict() == (
+        DraftShape.from_target_config({**CONFIG, key: 2}).to_dict()
+    )
+
+
+def test_more_heads_than_dimensions_are_refused() -> None:
+    with pytest.raises(InputError, match="'head_dim' is 0"):
+        DraftShape.from_target_config({**CONFIG, "num_attention_heads": 65})
+
+
 def test_overrides_replace_the_targets_dimensions() -> None:
     overrides = {"intermediate_size": 32, "rms_norm_eps": 1e-6}
     shape = DraftShape.from_target_config(CONFIG, overrides)

@@ -73,6 +73,24 @@ def read_json(path: Path) -> Any:
         raise InputError(f"{path}: not a whole JSON file ({error}).") from error
 
 
+def read_object(path: Path) -> dict[str, Any]:
+    """The JSON object in a file.
+
+    Raises:
+        InputError: the file is missing, is not whole JSON, or holds something else.
+    """
+    value = read_json(path)
+    if not isinstance(value, dict):
+        raise InputError(f"{path}: damaged: a JSON object is expected, not {_short(value)}.")
+    return value
+
+
+def _short(value: Any) -> str:
+    """A JSON value as an error shows it."""
+    text = json.dumps(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."
+
+
 def fingerprint_bytes(data: bytes) -> str:
     """``sha256:`` and the hexadecimal digest of ``data``."""
     return "sha256:" + hashlib.sha256(data).hexdigest()
@@ -137,11 +155,41 @@ class Run:
         self.report = self.root / "report.html"
 
     def read(self) -> dict[str, Any]:
-        """The manifest; empty for a new run folder."""
+        """The manifest; empty for a new run folder.
+
+        Raises:
+            InputError: it is no JSON object, or a part of it that should be one is none.
+        """
         if not self.manifest.exists():
             return {"vtrim": __version__, "steps": {}}
-        manifest: dict[str, Any] = read_json(self.manifest)
+        manifest = {"steps": {}, **read_object(self.manifest)}
+        parts = {name: manifest.get(name, {}) for name in ("target", "data", "steps")}
+        if isinstance(parts["steps"], dict):
+            parts |= {f"steps.{name}": entry for name, entry in parts["steps"].items()}
+        for name, part in parts.items():
+            if not isinstance(part, dict):
+                raise InputError(
+                    f"{self.manifest}: damaged: '{name}' must be a JSON object, not "
+                    f"{_short(part)}. Mend it, or run `vtrim coverage` again in another folder."
+                )
         return manifest
+
+    def read_token_texts(self) -> dict[str, str]:
+        """Token id to text of the counted tokens; empty where the run keeps none.
+
+        Raises:
+            InputError: the file holds something else.
+        """
+        if not self.token_texts.exists():
+            return {}
+        texts = read_object(self.token_texts)
+        for token, text in texts.items():
+            if not isinstance(text, str):
+                raise InputError(
+                    f"{self.token_texts}: damaged: the text of token {token} is {_short(text)}. "
+                    "Run `vtrim coverage` again."
+                )
+        return texts
 
     def update(self, **entries: Any) -> None:
         """Sets top-level entries of the manifest, e.g. ``target`` and ``data``."""

@@ -5,6 +5,7 @@ Plain numbers only, so that counting FLOPs and searching need no model library.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -54,12 +55,12 @@ class DraftShape:
             "target_hidden_size": hidden,
             "intermediate_size": _need(text, "intermediate_size"),
             "num_attention_heads": heads,
-            "num_key_value_heads": int(text.get("num_key_value_heads") or heads),
-            "head_dim": int(text.get("head_dim") or hidden // heads),
+            "num_key_value_heads": _read(text, "num_key_value_heads", int, heads),
+            "head_dim": _read(text, "head_dim", int, hidden // heads),
             "target_vocab_size": _need(text, "vocab_size"),
             "num_target_layers": _need(text, "num_hidden_layers"),
-            "rms_norm_eps": float(text.get("rms_norm_eps") or 1e-5),
-            "rope_theta": _rope_theta(text),
+            "rms_norm_eps": _read(text, "rms_norm_eps", float, 1e-5),
+            "rope_theta": _read(_rope_config(text), "rope_theta", float, 10000.0),
             "max_position_embeddings": _need(text, "max_position_embeddings"),
         }
         for key, value in (overrides or {}).items():
@@ -77,31 +78,40 @@ def _text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _need(config: Mapping[str, Any], key: str) -> int:
-    kind = config.get("model_type", "unknown")
-    origin = f"config.json (model_type '{kind}')"
+    if config.get(key) is None:
+        raise InputError(f"{_origin(config)} has no '{key}'; vtrim needs it to shape the draft.")
+    return int(_read(config, key, int, 0))
+
+
+def _read(
+    config: Mapping[str, Any], key: str, kind: type[int] | type[float], default: float
+) -> float:
+    """The value of a key, or what a config means that leaves it out."""
     value = config.get(key)
-    if value is None:
-        raise InputError(f"{origin} has no '{key}'; vtrim needs it to shape the draft.")
-    return int(_positive(key, value, int, origin))
+    return _positive(key, default if value is None else value, kind, _origin(config))
+
+
+def _origin(config: Mapping[str, Any]) -> str:
+    return f"config.json (model_type '{config.get('model_type', 'unknown')}')"
 
 
 def _positive(key: str, value: Any, kind: type[int] | type[float], origin: str) -> float:
-    """``value`` as a number above 0 of that kind."""
+    """``value`` as a finite number above 0 of that kind; a whole one for int."""
     try:
         number = kind(value)
+        good = 0 < number < math.inf and (isinstance(value, str) or number == value)
     except (TypeError, ValueError, OverflowError):
-        number = 0
-    if not number > 0:
-        raise InputError(f"{origin}: '{key}' is {value!r}; a number above 0 is needed.")
+        good = False
+    if not good or isinstance(value, bool):
+        needed = "a whole number" if kind is int else "a number"
+        raise InputError(f"{origin}: '{key}' is {value!r}; {needed} above 0 is needed.")
     return number
 
 
-def _rope_theta(config: Mapping[str, Any]) -> float:
-    """The base of the rotary embedding: transformers 5 nests it, older configs do not."""
-    theta = config.get("rope_theta")
+def _rope_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Where the base of the rotary embedding stands: transformers 5 nests it, others do not."""
     parameters = config.get("rope_parameters")
-    if theta is None and isinstance(parameters, Mapping):
-        nested = parameters.get("full_attention")  # Gemma 3 keeps one entry per layer type
-        source = nested if isinstance(nested, Mapping) else parameters
-        theta = source.get("rope_theta")
-    return float(theta or 10000.0)
+    if config.get("rope_theta") is not None or not isinstance(parameters, Mapping):
+        return config
+    nested = parameters.get("full_attention")  # Gemma 3 keeps one entry per layer type
+    return nested if isinstance(nested, Mapping) else parameters

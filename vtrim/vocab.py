@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -103,12 +104,59 @@ class DraftVocab:
             tensors = load(path.read_bytes())
         except FileNotFoundError as error:
             raise InputError(f"{path}: no such file.") from error
+        except OSError as error:
+            raise InputError(f"{path}: cannot be read ({error.strerror or error}).") from error
+        except KeyError as error:  # a type that numpy lacks
+            raise InputError(f"{path}: holds numbers of type {error}; no d2t or t2d.") from error
         except SafetensorError as error:
             raise InputError(f"{path}: incomplete or not a safetensors file ({error}).") from error
         if "d2t" not in tensors or "t2d" not in tensors:
             raise InputError(f"{path}: holds no d2t and t2d; not a draft vocabulary.")
-        d2t, t2d = tensors["d2t"].astype(np.int64), tensors["t2d"].astype(np.bool_)
+        d2t = as_ints(tensors["d2t"], str(path), "d2t")
+        t2d = as_mask(tensors["t2d"], str(path))
         ids = d2t + np.arange(d2t.size, dtype=np.int64)
         if not np.array_equal(np.flatnonzero(t2d), ids):
             raise InputError(f"{path}: d2t and t2d disagree; d2t must hold offsets (id - index).")
-        return cls.of(ids, int(t2d.size))
+        try:
+            return cls.of(ids, int(t2d.size))
+        except InputError as error:
+            raise InputError(f"{path}: {error}") from error
+
+
+def as_ints(values: Any, origin: str, what: str) -> Ids:
+    """``values`` (array or list) as int64 [n].
+
+    Raises:
+        InputError: no one-dimensional row of whole numbers.
+    """
+    try:
+        array = np.asarray(values)
+        whole = array.ndim == 1 and (array.dtype.kind in "iu" or array.size == 0)
+    except (TypeError, ValueError, RuntimeError):
+        whole = False
+    if not whole:
+        raise InputError(f"{origin}: {what} is {_kind(values)}, not a list of whole numbers.")
+    return array.astype(np.int64)
+
+
+def as_mask(values: Any, origin: str, what: str = "t2d") -> npt.NDArray[np.bool_]:
+    """``values`` (bool, or 0 and 1 in any integer type) as bool [V].
+
+    Raises:
+        InputError: no one-dimensional mask.
+    """
+    try:
+        array = np.asarray(values)
+        mask = array.ndim == 1 and array.dtype.kind in "biu" and not np.any((array != 0) & (array != 1))
+    except (TypeError, ValueError, RuntimeError):
+        mask = False
+    if not mask:
+        raise InputError(f"{origin}: {what} is {_kind(values)}, not a mask of True and False.")
+    return array.astype(np.bool_)
+
+
+def _kind(values: Any) -> str:
+    shape = getattr(values, "shape", None)
+    if shape is None:
+        return f"a {type(values).__name__}"
+    return f"a {type(values).__name__} of shape {tuple(shape)} and type {values.dtype}"

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from vtrim.chat.columns import check_columns, parse_columns
+from vtrim.chat.columns import absent_columns, parse_columns
 from vtrim.chat.conversation import (
     Conversation,
     Origin,
     RowError,
     conversations_of,
 )
-from vtrim.errors import InputError, OptionError
+from vtrim.errors import OptionError
 
 PLACE = Origin("f.jsonl", 1)
 QA = [("user", "q"), ("assistant", "a")]
@@ -93,9 +93,15 @@ def test_a_later_row_without_the_mapped_columns_has_a_reason(
     assert caught.value.reason == reason
 
 
-def test_a_mapped_column_that_the_first_row_lacks_is_named_with_those_there_are() -> None:
-    with pytest.raises(InputError, match=r"^f:1: no column 'a' for --map assistant=a; the columns "
-                                         r"are question, answer\.$"):  # fmt: skip
-        check_columns({"question": 1, "answer": 2}, {"assistant": "a"}, "f:1")
-    check_columns({"a": None}, {"assistant": "a"}, "f:1")
-    check_columns([1], {"assistant": "a"}, "f:1")
+def test_a_column_is_absent_where_no_row_has_it_not_where_it_is_null() -> None:
+    rows = [{"q": 1}, {"q": 2, "a": None}, {"q": 3, "deep": {"er": [7]}}]
+    assert absent_columns(rows, ["q", "a", "deep.er.0"]) == set()
+    assert absent_columns(rows, ["b", "q", "deep.er.1"]) == {"b", "deep.er.1"}
+    assert absent_columns([], ["a"]) == {"a"}
+
+
+def test_a_row_without_the_mapped_system_text_has_none() -> None:
+    columns = {"user": "q", "assistant": "a", "system": "s"}
+    for row in ({"q": "x", "a": "y"}, {"q": "x", "a": "y", "s": None}):
+        (talk,) = conversations_of(row, PLACE, columns)
+        assert [turn["role"] for turn in talk.messages] == ["user", "assistant"]

@@ -100,3 +100,12 @@ def test_a_tree_a_thousand_messages_deep_is_read() -> None:
         root = node(("prompter", "assistant")[n % 2], str(n), root)
     (found,) = conversations_of(root, PLACE)
     assert len(found.messages) == 1501
+
+
+def test_the_calls_and_the_reasoning_of_a_tree_are_kept() -> None:
+    parts = [{"type": "thinking", "thinking": "hm"}, {"type": "tool_use", "name": "f", "input": {}}]
+    row = {"role": "prompter", "text": "q", "replies": [{"role": "assistant", "content": parts}]}
+    (found,) = conversations_of(row, Origin("tree.jsonl", 1))
+    reply = found.messages[-1]
+    assert reply["reasoning_content"] == "hm"
+    assert reply["tool_calls"][0]["function"]["name"] == "f"

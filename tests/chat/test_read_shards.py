@@ -140,12 +140,12 @@ def test_a_shard_without_rows_is_no_error_but_a_file_without_rows_is(tmp_path: P
         read([path], Shard(2, 3))
 
 
-def test_the_mapped_columns_are_looked_for_in_the_first_row_by_every_shard(tmp_path: Path) -> None:
+def test_the_mapped_columns_are_looked_for_in_the_first_rows_by_every_shard(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
-    path.write_text('{"q": "q", "b": "a"}\n{"q": "q", "a": "a"}\n')
+    path.write_text('{"q": "q", "b": "a"}\n' * 300 + '{"q": "q", "a": "a"}\n')
     for index in range(2):
         options = ReadOptions(columns={"user": "q", "assistant": "a"}, shard=Shard(index, 2))
-        with pytest.raises(InputError, match=r"rows\.jsonl:1: no column 'a' .* are q, b\."):
+        with pytest.raises(InputError, match=r"rows\.jsonl: no column 'a' .* are q, b\."):
             list(read_conversations([path], options=options, skipped=SkipLog()))
 
 

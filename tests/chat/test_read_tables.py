@@ -254,7 +254,7 @@ def test_columns_that_say_nothing_of_a_conversation_are_not_read(
 
 def test_every_column_is_named_where_a_mapped_one_is_not_there(put: Callable[..., Path]) -> None:
     path = put(table([{"text": "t", "domain": "d", "question": "q"}]), "rows.parquet")
-    with pytest.raises(InputError, match=r"rows\.parquet:1: .*columns are text, domain, question"):
+    with pytest.raises(InputError, match=r"rows\.parquet: .*columns are text, domain, question"):
         read(path, columns={"assistant": "answer"})
     assert read(path, columns={"assistant": "question"})[0][0].replies == ["q"]
 

@@ -14,7 +14,7 @@ from vtrim.artifacts import Run
 from vtrim.chat.read import ReadOptions, Shard, read_conversations
 from vtrim.chat.run_data import run_conversations
 from vtrim.chat.skips import SkipLog
-from vtrim.chat.sources import Source, expand
+from vtrim.chat.sources import Source, expand, without_repeats
 from vtrim.errors import InputError, MismatchError, OptionError
 
 TALKS = [
@@ -233,9 +233,50 @@ def test_a_run_is_read_again_as_it_was_read(tmp_path: Path, saved: Path) -> None
 
 
 def test_options_survive_run_json() -> None:
-    options = ReadOptions(
-        skip_bad_rows=True, columns={"assistant": "a"}, split="train", shard=Shard(0, 4)
-    )
+    options = ReadOptions(skip_bad_rows=True, columns={"assistant": "a"}, shard=Shard(0, 4))
     assert ReadOptions.from_dict(json.loads(json.dumps(options.to_dict()))) == options
     assert ReadOptions.from_dict({}) == ReadOptions()
     assert pickle.loads(pickle.dumps(options)) == options  # noqa: S301 - our own bytes
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_source_that_is_named_again_is_kept_once(saved: Path) -> None:
+    Path("link.jsonl").symlink_to("a.jsonl")
+    names = ["a.jsonl", "./a.jsonl", "link.jsonl", "[ab].jsonl", f"{saved}/one", f"{saved}/one/"]
+    kept, repeats = without_repeats(expand(names))
+    assert [source.name for source in kept] == ["a.jsonl", "b.jsonl", f"{saved}/one"]
+    assert repeats == ["./a.jsonl", "link.jsonl", "a.jsonl", f"{saved}/one/"]
+    train = expand([f"{saved}/two"], split="train")
+    inside = expand([f"{saved}/two/train", f"{saved}/two/test"])
+    kept, _ = without_repeats([*train, *inside])
+    assert [Path(source.name).name for source in kept] == ["two", "test"]
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "x" * 5000, "a.jsonl/" + "x" * 300 + "/*"])
+@pytest.mark.usefixtures("folder")
+def test_a_name_that_no_file_can_have_is_one_short_line(name: str) -> None:
+    with pytest.raises(InputError) as caught:
+        expand([name])
+    assert len(str(caught.value)) < 500
+
+
+def test_a_folder_that_may_not_be_looked_into_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def refuse(_path: Path) -> bool:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "is_file", refuse)
+    with pytest.raises(InputError, match=r": cannot be read \(Permission denied\)\.$"):
+        expand([str(tmp_path)])
+
+
+def test_a_file_name_that_is_not_utf8_is_refused_before_anything_is_counted(folder: Path) -> None:
+    name = os.fsdecode(b"bad\xff.jsonl")
+    try:
+        (folder / name).write_bytes(JSONL)
+    except OSError:
+        pytest.skip("this file system takes no such name")
+    for typed in (name, "bad*"):
+        with pytest.raises(InputError, match=r"dcff\}\.jsonl: the name is not UTF-8"):
+            expand([typed])

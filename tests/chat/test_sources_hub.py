@@ -111,3 +111,9 @@ def test_a_folder_of_parquet_goes_through_load_dataset_itself(tmp_path: Path) ->
     assert texts([source]) == [f"q{n}" for n in range(7)]
     with pytest.raises(InputError, match="cannot be loaded from the hub"):
         texts([Source(name=str(tmp_path), format="hub", split="dev")])
+
+
+def test_offline_the_hub_is_not_asked(hub: list[dict[str, Any]]) -> None:
+    with pytest.raises(InputError, match=r"^org/talks: .*--offline .*save_to_disk\(DIR\)\.$"):
+        expand(["org/talks"], split="train", offline=True)
+    assert hub == []

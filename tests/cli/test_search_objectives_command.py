@@ -33,6 +33,7 @@ MEASURED = {
     "dtype": "bfloat16",
     "threads": 1,
     "context": 256,
+    "num_draft_tokens": 3,
 }
 Vtrim = Callable[..., tuple[int, str, str]]
 
@@ -128,6 +129,7 @@ def test_a_target_larger_than_the_card_is_said(run: Run, vtrim: Vtrim) -> None:
         ({}, ["--num-draft-tokens", "7"], "--num-draft-tokens 7: "),
         ({"config_fingerprint": "sha256:other"}, [], "measured for toy, not for this search's"),
         ({"verify": None}, [], "not a measurement of step times"),
+        ({"draft_fit": {"base_s": -9, "per_row_s": 0}}, [], "step_times.json: impossible times"),
         (None, ["--gpu", "H900"], "--gpu H900: unknown"),
     ],
 )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from vtrim.artifacts import Run, fingerprint_file
 from vtrim.chat.conversation import Origin, conversation_of, is_heldout
@@ -203,3 +206,16 @@ def test_a_text_that_is_already_rendered_is_cut_before_its_last_reply(
         f"{OPEN} dog <|done|> {OPEN}",
     ]
     assert reader.skipped.counts == {"no reply header in text": 1}
+
+
+def test_columns_of_a_table_that_json_cannot_hold_cost_no_prompt(
+    renderer: Renderer, tmp_path: Path
+) -> None:
+    path = tmp_path / "prompts.parquet"
+    rows = [
+        {"prompt": "the cat", "image": b"x", "day": datetime.date(2020, 1, 2)},
+        {"prompt": "one", "image": None, "day": None},
+    ]
+    parquet.write_table(pa.Table.from_pylist(rows), path)
+    prompts = source(renderer).from_file(path)
+    assert [words(renderer, p.ids) for p in prompts] == ["the cat", "one"]

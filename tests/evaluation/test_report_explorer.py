@@ -247,6 +247,7 @@ def test_times_measured_in_the_run_give_a_speed_beside_the_utility(
     searched(run, coverage)
     rows = [{"tokens": n, "median_s": 0.02 + n / 1000} for n in range(1, 5)]
     machine = {"device_name": "cpu", "dtype": "fp32", "threads": 1, "context": 64}
+    machine["num_draft_tokens"] = 3
     fit = {"base_s": 0.002, "per_row_s": 2e-6}
     write_json(run.step_times, {"verify": rows, "draft_fit": fit, **machine})
     assert "measured: cpu" in shown(run)["speed_note"]

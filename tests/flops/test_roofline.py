@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from vtrim.errors import InputError, OptionError
@@ -17,6 +19,7 @@ MEASURED = {
     "dtype": "bfloat16",
     "threads": 1,
     "context": 256,
+    "num_draft_tokens": 3,
 }
 
 
@@ -107,18 +110,49 @@ def test_every_gpu_is_a_plausible_one_with_a_source(name: str) -> None:
 
 
 def test_measured_times_are_those_of_the_chain_asked_for() -> None:
-    times = StepTimes.from_measurement(MEASURED, num_draft_tokens=2, origin="f.json")
-    assert (times.verify_s, times.plain_s, times.num_draft_tokens) == (0.03, 0.01, 2)
+    times = StepTimes.from_measurement(MEASURED, num_draft_tokens=3, origin="f.json")
+    assert (times.verify_s, times.plain_s, times.num_draft_tokens) == (0.04, 0.01, 3)
     assert times.draft_s(1000) == pytest.approx(0.002)
     assert times.source == "measured: toy, bfloat16, 1 threads, 256 cached tokens"
 
 
-def test_a_chain_longer_than_was_measured_is_refused() -> None:
-    with pytest.raises(OptionError, match=r"--num-draft-tokens 5: f\.json .* up to 4 tokens, 6"):
-        StepTimes.from_measurement(MEASURED, num_draft_tokens=5, origin="f.json")
+@pytest.mark.parametrize("asked", [1, 2, 5])
+def test_a_chain_of_another_length_than_was_measured_is_refused(asked: int) -> None:
+    # fc runs once a round, so the mean step of another chain is another one
+    message = rf"--num-draft-tokens {asked}: f\.json times chains of 3\. Run .*--num-draft-tokens 3"
+    with pytest.raises(OptionError, match=message):
+        StepTimes.from_measurement(MEASURED, num_draft_tokens=asked, origin="f.json")
 
 
-@pytest.mark.parametrize("left_out", ["verify", "draft_fit", "device_name"])
+NAN, INF = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize(
+    "impossible",
+    [
+        {"draft_fit": {"base_s": -9, "per_row_s": 1e-6}},
+        {"draft_fit": {"base_s": NAN, "per_row_s": 1e-6}},
+        {"draft_fit": {"base_s": 0.001, "per_row_s": -1e-9}},
+        {"draft_fit": {"base_s": 0.001, "per_row_s": INF}},
+        {"draft_fit": {"base_s": 0.001, "per_row_s": 10**400}},
+        *(
+            {"verify": [{"tokens": 1, "median_s": plain}, {"tokens": 4, "median_s": verify}]}
+            for plain, verify in ((0, 1), (1, 0), (NAN, 1), (1, INF), (-1, 1), (5e-324, 1))
+        ),
+    ],
+)
+def test_times_that_cannot_be_are_refused_with_the_remedy(impossible: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=r"^f\.json: .*\. Run `vtrim flops --measure` again\.$"):
+        StepTimes.from_measurement({**MEASURED, **impossible}, num_draft_tokens=3, origin="f.json")
+
+
+def test_a_head_that_costs_nothing_measurable_is_allowed() -> None:
+    free = {**MEASURED, "draft_fit": {"base_s": 0, "per_row_s": 0}}
+    times = StepTimes.from_measurement(free, num_draft_tokens=3, origin="f.json")
+    assert times.cycle_s(10**6) == 0.04
+
+
+@pytest.mark.parametrize("left_out", ["verify", "draft_fit", "device_name", "num_draft_tokens"])
 def test_a_file_that_is_no_measurement_is_refused(left_out: str) -> None:
     broken = {key: value for key, value in MEASURED.items() if key != left_out}
     with pytest.raises(InputError, match=r"f\.json: not a measurement"):

@@ -236,7 +236,7 @@ def test_a_foreign_file_is_refused_in_one_line(tmp_path: Path) -> None:
             Coverage.load(path)
 
 
-def test_an_artefact_of_a_later_format_is_refused_by_name(tmp_path: Path) -> None:
+def test_an_artefact_of_another_version_is_refused_as_that(tmp_path: Path) -> None:
     path = tmp_path / "coverage.npz"
     make([4, 0, 3]).save(path)
     later = path.read_bytes().replace(
@@ -247,7 +247,8 @@ def test_an_artefact_of_a_later_format_is_refused_by_name(tmp_path: Path) -> Non
     with zipfile.ZipFile(path, "w") as archive:
         for name, body in members.items():
             archive.writestr(name, body)
-    with pytest.raises(InputError, match="vtrim-coverage-9"):
+    message = r"written by another version of vtrim \(format vtrim-coverage-9; .* again\.$"
+    with pytest.raises(InputError, match=message):
         Coverage.load(path)
 
 
@@ -360,3 +361,18 @@ def test_a_share_is_the_decimal_that_was_typed(typed: str | float, exact: Fracti
 def test_what_is_not_a_number_is_no_share(typed: str | float) -> None:
     with pytest.raises(ValueError, match="not a number"):
         exact_share(typed)
+
+
+@pytest.mark.parametrize("token", [-1, 4])
+def test_a_sample_with_ids_beyond_the_rows_is_refused(token: int) -> None:
+    builder = SampleBuilder()
+    builder.add(1, np.array([0, token], dtype=np.int64))
+    with pytest.raises(InputError, match="sample has ids outside the 4 rows"):
+        replace(make([1, 2, 3, 4]), sample=builder.build())
+
+
+def test_generated_tokens_without_a_row_are_refused_too() -> None:
+    generated = np.array([0, 0, 0, 5], dtype=np.int64)
+    counted = replace(make([1, 2, 0, 0]), generated_counts=generated)
+    with pytest.raises(MismatchError, match="has 3 rows, but token id 3 was counted"):
+        counted.for_target(3)

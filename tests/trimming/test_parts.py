@@ -40,5 +40,11 @@ def test_rows_that_would_count_twice_are_refused(one: str, other: str) -> None:
 
 
 def test_missing_shards_are_named() -> None:
-    assert missing_shards("a+b#1/3+b#3/3") == ["2/3 of b"]
-    assert missing_shards("a") == missing_shards("") == []
+    assert list(missing_shards("a+b#1/3+b#3/3")) == ["2/3 of b"]
+    assert list(missing_shards("a")) == list(missing_shards("")) == []
+
+
+def test_a_number_of_shards_beyond_all_reason_costs_nothing() -> None:
+    parts = f"a#1/{10**18}"
+    assert join_parts([parts]) == parts
+    assert next(missing_shards(parts)) == f"2/{10**18} of a"

@@ -73,3 +73,20 @@ def test_arrays_that_do_not_fit_together_are_refused() -> None:
     for wrong in ({"ids": np.array([1, 2])}, {"times": one * 0}, {"keys": np.array([2, 1])}):
         with pytest.raises(InputError, match="not whole"):
             HeldoutSample(**{"keys": one, "times": one, "lengths": one, "ids": one, **wrong})
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"ids": np.array([[1, 2, 3]])},
+        {"ids": np.array([1.0, 2.0, 3.0])},
+        {"lengths": np.array([4, -1])},
+        {"keys": np.array([[1], [2]])},
+    ],
+)
+def test_arrays_that_are_no_sample_are_refused(changed: dict[str, Any]) -> None:
+    arrays = {"keys": [1, 2], "times": [1, 1], "lengths": [2, 1], "ids": [1, 2, 3]}
+    whole = {name: np.array(values) for name, values in arrays.items()}
+    HeldoutSample(**whole)
+    with pytest.raises(InputError, match="not whole"):
+        HeldoutSample(**{**whole, **changed})

@@ -23,6 +23,34 @@ def test_the_paper_preset_is_alpha_0_5_without_a_floor_and_what_is_typed_wins() 
 
 
 @pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({}, "default"),
+        ({"preset": "paper"}, "paper"),
+        ({"preset": "paper", "alpha": "0.50", "cmin": "0"}, "paper"),
+        ({"preset": "paper", "cmin": "0.9"}, "custom"),
+        ({"alpha": "0.3"}, "custom"),
+    ],
+)
+def test_a_preset_is_recorded_only_where_its_values_hold(
+    options: dict[str, str], name: str
+) -> None:
+    assert parse_settings(**options).preset == name
+
+
+@pytest.mark.parametrize("typed", ["1e99999999", "1e-99999999", "0e" + "9" * 5000, "1e-31"])
+def test_a_share_with_an_exponent_that_no_share_has_is_refused_at_once(typed: str) -> None:
+    for option in ("alpha", "cmin"):
+        with pytest.raises(OptionError, match=rf"^--{option} {typed}: not a number"):
+            parse_settings(**{option: typed})
+
+
+def test_a_share_may_be_written_with_an_exponent_or_as_a_fraction() -> None:
+    assert parse_settings(cmin="95E-2").cmin == parse_settings(cmin="19/20").cmin
+    assert parse_settings(cmin=1e-9).cmin == Fraction(1, 10**9)
+
+
+@pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"alpha": "1.5"}, r"--alpha 1\.5: must lie in \[0, 1\]"),

@@ -176,12 +176,12 @@ def _tree(root: dict[str, Any]) -> list[Form]:
     forms = []
     learned: set[int] = set()
     for path in _paths(root):
-        replies = [place for place, (_, role, _) in enumerate(path) if role == "assistant"]
+        replies = [place for place, (_, turn) in enumerate(path) if turn["role"] == "assistant"]
         fresh = [place for place in replies if id(path[place][0]) not in learned]
         if not fresh:
             continue
         learned.update(id(path[place][0]) for place in fresh)
-        messages = [{"role": role, "content": text} for _, role, text in path[: replies[-1] + 1]]
+        messages = [message for _, message in path[: replies[-1] + 1]]
         context = fresh[0] if fresh[0] > replies[0] else 0
         forms.append(Form("tree", messages, context, group=messages[0]["content"]))
     if not forms:
@@ -189,15 +189,14 @@ def _tree(root: dict[str, Any]) -> list[Form]:
     return forms
 
 
-def _paths(root: dict[str, Any]) -> Iterator[list[tuple[Any, str, str]]]:
-    """(node, role, text) from the root to each leaf, in the order of the file."""
-    stack: list[tuple[Any, list[tuple[Any, str, str]]]] = [(root, [])]
+def _paths(root: dict[str, Any]) -> Iterator[list[tuple[Any, Message]]]:
+    """(node, message) from the root to each leaf, in the order of the file."""
+    stack: list[tuple[Any, list[tuple[Any, Message]]]] = [(root, [])]
     while stack:
         node, above = stack.pop()
         if not isinstance(node, dict):
             raise RowError("no messages", "a message of a tree is not a JSON object")
-        message = message_of(node)
-        path = [*above, (node, message["role"], message["content"])]
+        path = [*above, (node, message_of(node))]
         replies = node.get("replies") or []
         if not isinstance(replies, list):
             raise RowError("no messages", "`replies` of a tree holds no list")

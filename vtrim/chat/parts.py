@@ -7,6 +7,11 @@ from typing import Any
 
 _TEXT = ("text", "input_text", "output_text")
 _REASONING = ("thinking", "reasoning")
+# Where a part of each kind keeps its text.
+_KEYS = {
+    **dict.fromkeys(_TEXT, ("text", "content")),
+    **dict.fromkeys(_REASONING, ("thinking", "reasoning", "text", "content")),
+}
 _MEDIA = frozenset(("image", "audio", "video", "file", "document"))
 _RESULT = "tool_result"
 
@@ -39,12 +44,7 @@ def parts_of(content: list[str | dict[str, Any]]) -> Parts:
             found.text += part
             continue
         kind = _kind(part)
-        if kind in _TEXT:
-            text = _text(part, "text", "content")
-        elif kind in _REASONING:
-            text = _text(part, "thinking", "reasoning", "text", "content")
-        else:
-            text = None
+        text = _text(part, _KEYS[kind]) if kind in _KEYS else None
         if kind == "tool_use":
             found.calls.append(_call(part))
         elif kind.removeprefix("input_").removesuffix("_url") in _MEDIA:
@@ -84,7 +84,7 @@ def _kind(part: dict[str, Any]) -> str:
     return str(part.get("type") or ("text" if "text" in part else "unknown"))
 
 
-def _text(part: dict[str, Any], *names: str) -> str | None:
+def _text(part: dict[str, Any], names: tuple[str, ...]) -> str | None:
     """The first value there is, empty where there is none; None where it is no text."""
     value = next((part[name] for name in names if part.get(name) is not None), "")
     return value if isinstance(value, str) else None

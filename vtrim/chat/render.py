@@ -211,9 +211,7 @@ class Renderer:
     def _num_empty(self, conversation: Conversation) -> int:
         """Learned replies with neither text nor reasoning nor calls."""
         turns = conversation.messages[conversation.context :]
-        replies = [
-            turn for turn in turns if turn["role"] == "assistant" and turn.get("weight") != 0
-        ]
+        replies = [turn for turn in turns if turn["role"] == "assistant"]
         return sum(
             not (turn["content"].strip() or turn.get("tool_calls") or reasoning_of(turn))
             for turn in (replies[-1:] if self.last_turn_only else replies)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from vtrim.chat.visible import one_line
+from vtrim.chat.visible import one_line, short
 from vtrim.errors import OptionError
 
 _SHARD = re.compile(r"\s*(\d{1,20})\s*/\s*(\d{1,20})\s*")
@@ -30,12 +30,16 @@ class Shard:
         """
         numbers = _SHARD.fullmatch(text)
         if not numbers:
-            raise OptionError(f"--shard {text}: give the part and the number of parts, e.g. 1/4.")
+            raise OptionError(
+                f"--shard {short(text)}: give the part and the number of parts, e.g. 1/4."
+            )
         index, count = int(numbers[1]), int(numbers[2])
         if not 1 <= index <= count:
-            raise OptionError(f"--shard {text}: the part must be between 1 and {max(count, 1)}.")
+            raise OptionError(
+                f"--shard {short(text)}: the part must be between 1 and {max(count, 1)}."
+            )
         if count > _MAX_SHARDS:
-            raise OptionError(f"--shard {text}: at most {_MAX_SHARDS:,} parts.")
+            raise OptionError(f"--shard {short(text)}: at most {_MAX_SHARDS:,} parts.")
         return cls(index - 1, count)
 
     def __str__(self) -> str:

@@ -188,7 +188,9 @@ def _found(name: str, split: str | None, offline: bool) -> list[Source]:
         found = [Path(one) for one in matches]
         found = [one for one in found if one.is_file() or saved.is_saved(one)]
         if not found:
-            raise InputError(f"{name}: matches no file. Check the pattern and the folder.")
+            raise InputError(
+                f"{one_line(name)}: matches no file. Check the pattern and the folder."
+            )
         return [_dataset(str(one), split) if one.is_dir() else _file(str(one)) for one in found]
     return [_hub(name, split, offline)]
 

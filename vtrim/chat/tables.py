@@ -11,6 +11,7 @@ from vtrim.chat.forms import BESIDE, LEADING
 from vtrim.chat.rows import ELSEWHERE, Bad, Opened, Row, Shard
 from vtrim.chat.streams import open_file
 from vtrim.chat.turns import without_nulls
+from vtrim.chat.visible import one_line
 from vtrim.errors import InputError
 
 _ROWS = 64  # converted to Python objects at a time
@@ -77,8 +78,8 @@ def _arrow_batches(
     for path in paths:
         before = progress.done
         with open_file(path) as raw:
-            reader = _arrow_reader(path, raw)
-            names = _wanted(reader.schema.names, more_columns) or reader.schema.names
+            reader, columns = _arrow_reader(path, raw)
+            names = _wanted(columns, more_columns) or columns
             for whole in reader:
                 batch = whole.select(names)
                 _check(batch)
@@ -88,12 +89,14 @@ def _arrow_batches(
         progress.done = before + path.stat().st_size
 
 
-def _arrow_reader(path: Path, raw: Any) -> Any:
+def _arrow_reader(path: Path, raw: Any) -> tuple[Any, list[str]]:
+    """The record batches of a file, and its columns."""
     import pyarrow as pa
 
     try:
-        return pa.ipc.open_stream(raw)
-    except (pa.ArrowException, OSError) as error:
+        reader = pa.ipc.open_stream(raw)
+        return reader, reader.schema.names
+    except (pa.ArrowException, OSError, ValueError) as error:  # a name may be no UTF-8
         raise InputError(f"{path}: not a whole Arrow file ({_line(error)}).") from error
 
 
@@ -129,8 +132,7 @@ def _as_binary(kind: Any) -> Any:
 def _arrow_names(path: Path) -> list[str]:
     """The columns of a saved data set."""
     with open_file(path) as raw:
-        names: list[str] = _arrow_reader(path, raw).schema.names
-    return names
+        return _arrow_reader(path, raw)[1]
 
 
 def _rows(batches: Iterable[Any], shard: Shard, progress: _Progress) -> Iterator[Row]:
@@ -172,4 +174,4 @@ def _wanted(names: Sequence[str], more_columns: Sequence[str] | None) -> list[st
 
 def _line(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
+    return one_line(lines[0]) if lines else type(error).__name__

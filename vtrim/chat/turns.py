@@ -80,13 +80,13 @@ def message_of(turn: Any) -> Message:
     content = first_of(turn, "content", "value", "text")
     if role == "tool" and isinstance(content, dict):
         content = json_text(content)
-    in_parts = isinstance(content, list)
-    message: Message = {"role": role, "content": "" if in_parts else text_of(content)}
+    parts = content if isinstance(content, list) else None
+    message: Message = {"role": role, "content": text_of(content) if parts is None else ""}
     message.update((key, turn[key]) for key in _EXTRA_KEYS if turn.get(key) is not None)
     if role == "assistant" and turn.get("weight") == 0:
         message["weight"] = 0
-    if in_parts:
-        _add_parts(message, content)
+    if parts is not None:
+        _add_parts(message, parts)
     _complete_calls(message, turn)
     return message
 

@@ -60,7 +60,7 @@ def _launched(rank: str, size: str) -> Shard | None:
             f"process's number from 0 and the number of processes. Unset {size}, or give --shard "
             "(1/1 counts everything)."
         )
-    shard = Shard(int(number), int(count))
+    shard = Shard.parse(f"{int(number) + 1}/{int(count)}")
     common.note(f"shard {shard}, by {rank} and {size} (--shard 1/1 counts everything).")
     return shard
 

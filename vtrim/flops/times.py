@@ -8,6 +8,8 @@ from typing import Any
 
 from vtrim.errors import InputError, OptionError
 
+_SHORTEST_S, _LONGEST_S = 1e-9, 1e6  # of a forward: less or more was not measured
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTimes:
@@ -45,31 +47,41 @@ class StepTimes:
     ) -> StepTimes:
         """The times that ``vtrim flops --measure`` left in a run, for L drafted tokens.
 
+        The draft step was timed as the mean over a chain of one length (the fc fusion runs once
+        a round), so times of another length are no times of this one.
+
         Raises:
-            OptionError: the target was not timed over L + 1 tokens.
-            InputError: the file is not a measurement.
+            OptionError: chains of another length were timed.
+            InputError: the file is not a measurement, or holds times that cannot be.
         """
         try:
-            verify = {int(row["tokens"]): float(row["median_s"]) for row in measured["verify"]}
-            fit = measured["draft_fit"]
-            plain, base, per_row = verify[1], float(fit["base_s"]), float(fit["per_row_s"])
+            timed, fit = int(measured["num_draft_tokens"]), measured["draft_fit"]
+            steps = {int(row["tokens"]): float(row["median_s"]) for row in measured["verify"]}
+            verify, plain = steps[timed + 1], steps[1]
+            base, per_row = float(fit["base_s"]), float(fit["per_row_s"])
             source = (
                 f"measured: {measured['device_name']}, {measured['dtype']}, "
                 f"{measured['threads']} threads, {measured['context']} cached tokens"
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise InputError(
                 f"{origin}: not a measurement of step times (bad or missing {error}). "
                 "Run `vtrim flops --measure` again."
             ) from error
-        if num_draft_tokens + 1 not in verify:
+        forwards = all(_SHORTEST_S <= seconds <= _LONGEST_S for seconds in (verify, plain))
+        if not forwards or not all(0 <= seconds <= _LONGEST_S for seconds in (base, per_row)):
+            raise InputError(
+                f"{origin}: impossible times (verify {verify:g} s, plain {plain:g} s, draft step "
+                f"{base:g} s + {per_row:g} s a row). Run `vtrim flops --measure` again."
+            )
+        if num_draft_tokens != timed:
             raise OptionError(
-                f"--num-draft-tokens {num_draft_tokens}: {origin} times the target over up to "
-                f"{max(verify)} tokens, {num_draft_tokens + 1} are needed. Run `vtrim flops "
-                f"--measure --num-draft-tokens {num_draft_tokens}`."
+                f"--num-draft-tokens {num_draft_tokens}: {origin} times chains of {timed}. Run "
+                f"`vtrim flops --measure --num-draft-tokens {num_draft_tokens}`, or search with "
+                f"--num-draft-tokens {timed}."
             )
         return cls(
-            verify_s=verify[num_draft_tokens + 1],
+            verify_s=verify,
             plain_s=plain,
             draft_base_s=base,
             draft_per_row_s=per_row,

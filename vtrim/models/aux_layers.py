@@ -41,18 +41,32 @@ def named_aux_layers(
         notes.append(f"auxiliary layers {list(blocks)} name blocks: hidden_states {list(indices)}")
     else:
         return None
-    if num_layers and not 1 <= indices[0] < indices[1] < indices[2] < num_layers:
-        raise InputError(
-            f"{origin}: auxiliary layers {list(indices)} (hidden_states indices) are not three of "
-            f"1 to {num_layers - 1}, what a target of {num_layers} layers has. "
-            "Name them with --aux-layers."
-        )
+    check_aux_layers(indices, num_layers, origin)
     if num_layers >= 7 and indices == (1, num_layers // 2 - 1, num_layers - 4):
         notes.append(
             f"auxiliary layers {list(indices)} are taken for hidden_states; they look like blocks: "
             f"if so, --aux-layers 2,{num_layers // 2},{num_layers - 3}"
         )
     return indices
+
+
+def check_aux_layers(indices: Triple, num_layers: int, origin: str) -> None:
+    """Refuses hidden_states indices that are not ascending, distinct and of the target.
+
+    num_layers: of the target, 0 where unknown. Index 0, the embedding, is no block's output, so
+    the engines that count blocks cannot name it; the last state is normed.
+
+    Raises:
+        InputError: they are not.
+    """
+    low, mid, high = indices
+    if 1 <= low < mid < high and (not num_layers or high < num_layers):
+        return
+    most = f"1 to {num_layers - 1}, what a target of {num_layers} layers has" if num_layers else ""
+    raise InputError(
+        f"{origin}: auxiliary layers {list(indices)} (hidden_states indices) are not three "
+        f"ascending ones of {most or '1 and above'}. Name them with --aux-layers."
+    )
 
 
 def _triple(value: Any, origin: str) -> Triple:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import pickle
 import struct
+import warnings
 import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -31,10 +32,21 @@ _BROKEN = (
 )
 
 
+# what torch says of a pickle that asks for more than it allows, or is of another kind than its own
+_FORBIDDEN = ("GLOBAL", "global", "Unsupported operand", "Unsupported class", "blocked")
+
+
 def kind_of(path: Path) -> Kind:
-    """What a file is by its first bytes: "saved" is torch.save's, "tensors" safetensors'."""
-    with path.open("rb") as handle:
-        start = handle.read(16)
+    """What a file is by its first bytes: "saved" is torch.save's, "tensors" safetensors'.
+
+    Raises:
+        InputError: it cannot be read; a folder, for one.
+    """
+    try:
+        with path.open("rb") as handle:
+            start = handle.read(16)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror or error}).") from error
     if start.startswith(b"\x93NUMPY"):
         return "array"
     if start.startswith((b"PK", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")):
@@ -54,10 +66,12 @@ def read_pickle(path: Path) -> Any:
         raise InputError(f"{path}: no such file.")
     try:
         mapped = zipfile.is_zipfile(path)  # files of torch before 1.6 are no archives
-        return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch warns of pickles that it then refuses
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
     except _BROKEN as error:
         text = " ".join(str(error).split())
-        if "GLOBAL" in text or "global" in text:
+        if any(sign in text for sign in _FORBIDDEN):
             raise InputError(
                 f"{path}: refused, its pickle holds more than tensors, lists and dictionaries; "
                 "loading it could run code. Ask its maker for safetensors."
@@ -100,7 +114,7 @@ class Checkpoint:
 def _weight_file(folder: Path) -> Path:
     """The file that names a folder's tensors: an index, else the one file of weights."""
     for name in (*WEIGHTS, *INDEXES):
-        if (folder / name).exists():
+        if (folder / name).is_file():
             return folder / name
     raise InputError(f"{folder}: holds no model.safetensors and no pytorch_model.bin.")
 
@@ -112,7 +126,10 @@ def _shards(path: Path) -> Iterable[Path]:
     weights = index.get("weight_map") if isinstance(index, dict) else None
     if not isinstance(weights, dict) or not weights:
         raise InputError(f"{path}: names no weight_map; not the index of a checkpoint.")
-    files = [path.with_name(Path(str(name)).name) for name in sorted(set(weights.values()))]
+    for value in weights.values():
+        if not isinstance(value, str) or not Path(value).name:
+            raise InputError(f"{path}: its weight_map names {value!r}, which is no file.")
+    files = [path.with_name(Path(name).name) for name in sorted(set(weights.values()))]
     for file in files:
         if not file.exists():
             raise InputError(f"{file}: no such file, but {path.name} names it; incomplete.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -30,9 +31,9 @@ def draft_mapping(
     origin = str(checkpoint.path)
     if not {"fc.weight", "d2t", "t2d"} & set(names):
         raise InputError(f"{origin}: holds no fc.weight, d2t or t2d; not an EAGLE-3 draft.")
-    rows = {n: checkpoint.shape(names[n])[0] for n in _ROWS if n in names}
+    rows = {n: _rows(checkpoint, names[n]) for n in _ROWS if n in names}
     size = rows.get("t2d") or rows.get("embed_tokens.weight") or target_vocab_size
-    size = size or int(flat_config(config).get("vocab_size") or 0) or None
+    size = size or flat_config(config).get("vocab_size") or None
     kept = rows.get("lm_head.weight")
     if "d2t" not in names and "t2d" not in names:
         full = size if kept is None else kept
@@ -48,4 +49,12 @@ def draft_mapping(
     found = find_ids(d2t, t2d, size, origin, usual="offsets")
     if kept is not None and found.ids.size != kept:
         raise InputError(f"{origin}: {found.ids.size:,} ids in its mapping, {kept:,} head rows.")
-    return found
+    return replace(found, told=True)
+
+
+def _rows(checkpoint: Checkpoint, name: str) -> int:
+    """The first dimension of a tensor."""
+    shape = checkpoint.shape(name)
+    if not shape:
+        raise InputError(f"{checkpoint.path}: {name} is one number; rows are expected.")
+    return shape[0]

@@ -2,11 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from vtrim.artifacts import read_json
 from vtrim.errors import InputError
+
+
+def _is_whole(value: Any) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _is_token(value: Any) -> bool:
+    return all(map(_is_whole, value)) if isinstance(value, list) else _is_whole(value)
+
+
+def _is_names(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)
+
+
+def _is_object(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+# what vtrim reads itself; dimensions are checked where the draft is shaped
+_TYPES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "architectures": (_is_names, "a list of names"),
+    **dict.fromkeys(("vtrim", "eagle_config", "transformer_layer_config"), (_is_object, "an object")),
+    **dict.fromkeys(("vocab_size", "num_target_layers"), (_is_whole, "a whole number")),
+    **dict.fromkeys(
+        ("bos_token_id", "eos_token_id", "pad_token_id"), (_is_token, "a token id or a list of them")
+    ),
+}
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """A draft's config.json; what vtrim reads of it itself is of the right type.
+
+    Raises:
+        InputError: it is missing, not whole, no object, or holds something else under a name.
+    """
+    config = read_json(path)
+    if not isinstance(config, dict):
+        raise InputError(f"{path}: not a draft's config: an object is expected.")
+    for part in (config, *(config.get(name) for name in ("transformer_layer_config", "vtrim"))):
+        for name, value in part.items() if isinstance(part, dict) else ():
+            fits, wanted = _TYPES.get(name, (None, ""))
+            if fits is not None and value is not None and not fits(value):
+                raise InputError(f"{path}: '{name}' is {str(value)[:60]!r}, not {wanted}.")
+    return config
 
 
 def flat_config(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ target where one is named; what would change what the draft computes is refused 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,12 +16,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vtrim.artifacts import read_json
 from vtrim.errors import InputError
-from vtrim.models.aux_layers import named_aux_layers
+from vtrim.models.aux_layers import check_aux_layers, named_aux_layers
 from vtrim.models.checkpoint import Checkpoint
+from vtrim.models.draft import Eagle3Draft
 from vtrim.models.draft_vocab import draft_mapping
-from vtrim.models.foreign_config import check_residual, flat_config, layout_name, rope_scaling
+from vtrim.models.foreign_config import (
+    check_residual,
+    flat_config,
+    layout_name,
+    read_config,
+    rope_scaling,
+)
 from vtrim.models.mapping import FoundVocab
 from vtrim.models.variants import refuse_variants
 from vtrim.shape import DraftShape
@@ -33,6 +40,7 @@ _LAYER = (
 )
 TRUNK = ("fc.weight", "norm.weight", *(f"midlayer.{name}.weight" for name in _LAYER))
 HEAD = "lm_head.weight"
+FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 # not the draft's own: copies of the target's tensors, and tables that are computed
 _DROPPED = ("embed_tokens.weight", "verifier_lm_head.weight", "verifier_norm.weight", "inv_freq")
 
@@ -101,9 +109,7 @@ def import_draft(
     folder = Path(folder)
     if not folder.is_dir():
         raise InputError(f"{folder}: no such draft folder.")
-    config = read_json(folder / "config.json")
-    if not isinstance(config, dict):
-        raise InputError(f"{folder / 'config.json'}: not a draft's config: an object is expected.")
+    config = read_config(folder / "config.json")
     checkpoint = Checkpoint(folder)
     flat, names = flat_config(config), own_names(checkpoint)
     origin = str(checkpoint.path)
@@ -116,9 +122,12 @@ def import_draft(
     tensors[HEAD] = _head(checkpoint, names, found, target, notes)
     if found.meaning == "absolute":
         notes.append("d2t held absolute ids, read as such")
-    _note_config(flat, rope_theta, names, notes)
+    _note_config(flat, rope_theta, names, vocab, notes)
     shape = _shape(flat, tensors, vocab, target, rope_theta, origin)
     _check_target(shape, target, origin)
+    check_tensors(tensors, shape, vocab, origin)
+    if aux_layer_ids is not None:
+        check_aux_layers(aux_layer_ids, shape.num_target_layers, "--aux-layers")
     if rope_theta is not None:
         flat["rope_scaling"] = flat["rope_parameters"] = None
     return ImportedDraft(
@@ -201,33 +210,52 @@ def _shape(
     origin: str,
 ) -> DraftShape:
     """Dimensions from the config, held against the tensors."""
-    hidden, fused = tensors["fc.weight"].shape
-    if fused != 3 * hidden:
+    fused = list(tensors["fc.weight"].shape)
+    if len(fused) != 2 or fused[1] != 3 * fused[0]:
+        wanted = [fused[0], 3 * fused[0]] if fused else "[d, 3d]"
         raise InputError(
-            f"{origin}: fc.weight is [{hidden}, {fused}]: a plain draft as wide as its target has "
-            f"[{hidden}, {3 * hidden}]. Other widths need an own embedding, which vtrim lacks."
+            f"{origin}: fc.weight is {fused}: a plain draft as wide as its target has {wanted}. "
+            "Other widths need an own embedding, which vtrim lacks."
         )
-    noted = flat.get("vtrim") if isinstance(flat.get("vtrim"), dict) else {}
-    layers = target.num_layers if target else int((noted or {}).get("num_target_layers") or 0)
+    noted = flat.get("vtrim") or {}
+    layers = target.num_layers if target else noted.get("num_target_layers") or 0
     source = {"max_position_embeddings": 2048, **flat, "vocab_size": vocab.target_vocab_size}
     source |= {"num_hidden_layers": layers or 1, "rope_theta": rope_theta or flat.get("rope_theta")}
     try:
         shape = DraftShape.from_target_config(source)
     except InputError as error:
         raise InputError(f"{origin}: {error}") from error
-    wanted = {
-        "fc.weight": shape.hidden_size,
-        HEAD: vocab.size,
-        "midlayer.self_attn.q_proj.weight": shape.num_attention_heads * shape.head_dim,
-        "midlayer.self_attn.k_proj.weight": shape.num_key_value_heads * shape.head_dim,
-        "midlayer.mlp.gate_proj.weight": shape.intermediate_size,
-    }
-    for name, rows in wanted.items():
-        if tensors[name].shape[0] != rows:
-            raise InputError(
-                f"{origin}: {name} has {tensors[name].shape[0]:,} rows, config.json means {rows:,}."
-            )
+    if not (math.isfinite(shape.rope_theta) and shape.rope_theta > 0):
+        raise InputError(
+            f"{origin}: rope_theta {shape.rope_theta} in config.json is no base above 0; "
+            "--rope-theta names the one it was trained with."
+        )
     return replace(shape, num_target_layers=layers)
+
+
+def check_tensors(
+    tensors: Mapping[str, Tensor], shape: DraftShape, vocab: DraftVocab, origin: str
+) -> None:
+    """Refuses weights that are not those of a draft of this shape, or that no draft can hold.
+
+    Raises:
+        InputError: names the first that has another shape, holds no floating-point numbers, or
+            one that is not finite.
+    """
+    with torch.device("meta"):
+        model = Eagle3Draft(shape, torch.empty(vocab.size, dtype=torch.int64))
+    for name, wanted in model.state_dict().items():
+        found = tensors[name]
+        if found.shape != wanted.shape:
+            raise InputError(
+                f"{origin}: {name} is {list(found.shape)}, config.json and vocabulary mean "
+                f"{list(wanted.shape)}."
+            )
+        if found.dtype not in FLOATS:
+            kind = str(found.dtype).removeprefix("torch.")
+            raise InputError(f"{origin}: {name} holds {kind} numbers, not plain weights.")
+        if not bool(torch.isfinite(found).all()):
+            raise InputError(f"{origin}: {name} holds numbers that are not finite (NaN, infinity).")
 
 
 def _check_target(shape: DraftShape, target: ImportTarget | None, origin: str) -> None:
@@ -246,9 +274,19 @@ def _check_target(shape: DraftShape, target: ImportTarget | None, origin: str) -
 
 
 def _note_config(
-    flat: dict[str, Any], rope_theta: float | None, names: Mapping[str, str], notes: list[str]
+    flat: dict[str, Any],
+    rope_theta: float | None,
+    names: Mapping[str, str],
+    vocab: DraftVocab,
+    notes: list[str],
 ) -> None:
-    """Says what of the config or the file is left out or carried along."""
+    """Says what of the config or the file is left out, set right or carried along."""
+    size = flat.get("vocab_size")
+    if size is not None and size != vocab.target_vocab_size:
+        notes.append(
+            f"config.json says vocab_size {size:,}; V is {vocab.target_vocab_size:,}, by the "
+            "weights or the target"
+        )
     if flat.get("tie_word_embeddings"):
         notes.append("tie_word_embeddings was true; the draft keeps its own head")
     if any(name.startswith("embed_tokens") for name in names):

@@ -17,11 +17,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vtrim.artifacts import atomic_path, read_json, write_json
+from vtrim.artifacts import atomic_path, write_json
 from vtrim.errors import InputError
 from vtrim.models.aux_layers import named_aux_layers
 from vtrim.models.draft import Eagle3Draft
-from vtrim.models.foreign_config import flat_config, rope_scaling
+from vtrim.models.foreign_config import flat_config, read_config, rope_scaling
+from vtrim.models.mapping import as_ints, as_mask
 from vtrim.models.target import default_aux_layers
 from vtrim.models.variants import refuse_variants
 from vtrim.shape import DraftShape
@@ -112,7 +113,8 @@ def write_draft(
     """Writes the folder's files one by one, each atomically, the weights last, as they are.
 
     Raises:
-        InputError: the disk is full; no file is left under a final name half-written.
+        InputError: the folder cannot be made, or the disk is full; no file is left under a final
+            name half-written.
     """
     from safetensors.torch import save
 
@@ -120,7 +122,10 @@ def write_draft(
     if not vocab.is_full:
         tensors["d2t"] = torch.from_numpy(vocab.d2t)
         tensors["t2d"] = torch.from_numpy(vocab.t2d)
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be made ({error.strerror or error}).") from error
     needed, free = sum(t.nbytes for t in tensors.values()), shutil.disk_usage(folder).free
     if needed > free:
         raise InputError(f"{folder}: the draft needs {needed} bytes, the disk has {free} free.")
@@ -148,14 +153,18 @@ def load_draft(
     folder = Path(folder)
     if not folder.exists():
         raise InputError(f"{folder}: no such draft. Train one with `vtrim train-draft`.")
-    config = read_json(folder / "config.json")
-    if not isinstance(config, dict) or "vocab_size" not in config:
+    config = read_config(folder / "config.json")
+    if config.get("vocab_size") is None:
         raise InputError(f"{folder / 'config.json'}: names no vocab_size; not a draft's config.")
     tensors = _read_weights(folder / WEIGHTS)
     if "fc.weight" not in tensors or "lm_head.weight" not in tensors:
         raise InputError(
             f"{folder / WEIGHTS}: holds no fc.weight and lm_head.weight; not an EAGLE-3 draft."
         )
+    for name in ("fc.weight", "lm_head.weight"):
+        if tensors[name].ndim != 2:
+            shape_found = list(tensors[name].shape)
+            raise InputError(f"{folder / WEIGHTS}: {name} is {shape_found}; a matrix is expected.")
     refuse_variants(flat_config(config), tensors.keys(), str(folder / WEIGHTS))
     vocab = _read_vocab(folder, tensors, config)
     shape = _read_shape(config, tensors, num_target_layers)
@@ -185,27 +194,36 @@ def _read_weights(path: Path) -> dict[str, Tensor]:
         return load(path.read_bytes())
     except FileNotFoundError as error:
         raise InputError(f"{path}: no such file; the draft folder is incomplete.") from error
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror or error}).") from error
     except (SafetensorError, json.JSONDecodeError) as error:
         raise InputError(f"{path}: incomplete or not a safetensors file ({error}).") from error
 
 
 def _read_vocab(folder: Path, tensors: dict[str, Tensor], config: dict[str, Any]) -> DraftVocab:
     """Takes d2t and t2d out of ``tensors``; both absent means the full vocabulary."""
-    rows, target_rows = tensors["lm_head.weight"].shape[0], int(config["vocab_size"])
+    origin = str(folder / WEIGHTS)
+    rows, target_rows = tensors["lm_head.weight"].shape[0], config["vocab_size"]
     d2t, t2d = tensors.pop("d2t", None), tensors.pop("t2d", None)
     if d2t is None and t2d is None and rows == target_rows:
         return DraftVocab.full(target_rows)
     if d2t is None or t2d is None:
         raise InputError(
-            f"{folder / WEIGHTS}: {rows} head rows for a target of {target_rows}, but d2t or t2d "
+            f"{origin}: {rows} head rows for a target of {target_rows}, but d2t or t2d "
             "is missing; without them draft ids would be taken for target ids."
         )
-    if d2t.numel() != rows:
-        raise InputError(f"{folder / WEIGHTS}: {d2t.numel()} entries in d2t, {rows} head rows.")
-    ids = d2t.to(torch.int64).numpy() + np.arange(rows)
-    if not np.array_equal(np.flatnonzero(t2d.numpy()), ids):
-        raise InputError(f"{folder / WEIGHTS}: d2t and t2d disagree; d2t must hold offsets.")
-    return DraftVocab.of(ids, int(t2d.numel()))
+    offsets, mask = as_ints(d2t, origin, "d2t"), as_mask(t2d, origin)
+    if offsets.size != rows:
+        raise InputError(f"{origin}: {offsets.size} entries in d2t, {rows} head rows.")
+    if mask.size != target_rows:
+        raise InputError(
+            f"{origin}: t2d has {mask.size:,} entries, config.json says vocab_size "
+            f"{target_rows:,}. `vtrim trim` writes the draft with the former."
+        )
+    ids = offsets + np.arange(rows)
+    if not np.array_equal(np.flatnonzero(mask), ids):
+        raise InputError(f"{origin}: d2t and t2d disagree; d2t must hold offsets.")
+    return DraftVocab.of(ids, mask.size)
 
 
 def _read_shape(
@@ -220,8 +238,7 @@ def _read_shape(
             f"config.json asks for rope scaling '{scaling}', which vtrim's decoder cannot apply. "
             "`vtrim trim --rope-theta BASE` writes the plain base the draft was trained with."
         )
-    provenance = config.get("vtrim") or {}
-    layers = int(provenance.get("num_target_layers") or 0)
+    layers = (config.get("vtrim") or {}).get("num_target_layers") or 0
     if layers == 0 and num_target_layers is not None:
         layers = num_target_layers()
     if layers == 0 and not flat_config(config).get("eagle_aux_hidden_state_layer_ids"):

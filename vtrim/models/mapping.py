@@ -6,6 +6,7 @@ other tokens than it was trained for, and no engine notices.
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -14,6 +15,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from vtrim import vocab
 from vtrim.errors import InputError
 from vtrim.vocab import DraftVocab, Ids
 
@@ -25,12 +27,13 @@ class FoundVocab:
     """A vocabulary as it was stored.
 
     ids: [k] target id of each draft row, in the file's order. target_vocab_size: V, None when
-    nothing told it. meaning: how its numbers were read.
+    nothing told it. meaning: how its numbers were read. told: whether the file itself tells V.
     """
 
     ids: Ids
     target_vocab_size: int | None
     meaning: Meaning
+    told: bool = True
 
     @property
     def order(self) -> Ids:
@@ -65,27 +68,16 @@ def as_ints(values: Any, origin: str, what: str) -> Ids:
     Raises:
         InputError: no one-dimensional row of whole numbers.
     """
-    array = values.cpu().numpy() if isinstance(values, Tensor) and _plain(values) else values
-    try:
-        array = np.asarray(array)
-        whole = array.ndim == 1 and (array.dtype.kind in "iu" or array.size == 0)
-    except (TypeError, ValueError):
-        whole = False
-    if not whole:
-        raise InputError(f"{origin}: {what} is {_kind(values)}, not a list of whole numbers.")
-    return array.astype(np.int64)
+    return vocab.as_ints(_array(values), origin, what)
 
 
 def as_mask(values: Any, origin: str, what: str = "t2d") -> npt.NDArray[np.bool_]:
-    """``values`` (bool, or 0 and 1 in any integer type) as bool [V].
+    """``values`` (tensor, array or list of bool, or of 0 and 1) as bool [V].
 
     Raises:
         InputError: no one-dimensional mask.
     """
-    array = np.asarray(values.cpu().numpy() if isinstance(values, Tensor) else values)
-    if array.ndim != 1 or array.dtype.kind not in "biu" or np.any((array != 0) & (array != 1)):
-        raise InputError(f"{origin}: {what} is {_kind(values)}, not a mask of True and False.")
-    return array.astype(np.bool_)
+    return vocab.as_mask(_array(values), origin, what)
 
 
 def find_ids(
@@ -118,11 +110,11 @@ def find_ids(
     if not fitting:
         raise InputError(_no_reading(origin, d2t, t2d, size, meaning))
     if len(fitting) == 2 and usual is not None:
-        return FoundVocab(fitting[usual], size, usual)
+        return FoundVocab(fitting[usual], size, usual, told=t2d is not None)
     if len(fitting) == 2 and d2t.size > 1:  # of one number, id 0, both say the same
         raise InputError(_both_readings(origin, d2t, size))
     found, ids = next(iter(fitting.items()))
-    return FoundVocab(ids, size, found)
+    return FoundVocab(ids, size, found, told=t2d is not None)
 
 
 def _fits(ids: Ids, size: int | None, t2d: npt.NDArray[np.bool_] | None) -> bool:
@@ -136,10 +128,12 @@ def _fits(ids: Ids, size: int | None, t2d: npt.NDArray[np.bool_] | None) -> bool
 
 
 def _both_readings(origin: str, d2t: Ids, size: int | None) -> str:
-    remedy = "" if size is not None else "give --target-vocab-size, or "
+    size_first = "" if size is not None else "give --target-vocab-size, or "
     return (
-        f"{origin}: its {d2t.size:,} numbers can be offsets or absolute token ids; {remedy}say "
-        "which with --format modelopt (offsets) or --format hot-token-ids (ids)."
+        f"{origin}: its {d2t.size:,} numbers can be offsets or absolute token ids; {size_first}say "
+        "which with --format modelopt (offsets) or --format hot-token-ids (ids). Where that cannot "
+        "be said, import it first: "
+        f"vtrim vocab import {shlex.quote(origin)} --format NAME --to ids.safetensors"
     )
 
 
@@ -164,12 +158,10 @@ def _no_reading(
     )
 
 
-def _plain(values: Tensor) -> bool:
-    return values.layout == torch.strided and not values.is_complex() and not values.is_quantized
-
-
-def _kind(values: Any) -> str:
-    shape = getattr(values, "shape", None)
-    if shape is None:
-        return f"a {type(values).__name__}"
-    return f"a {type(values).__name__} of shape {tuple(shape)} and type {values.dtype}"
+def _array(values: Any) -> Any:
+    """A tensor of whole numbers or truth values as an array; anything else as it is."""
+    if not isinstance(values, Tensor) or values.layout != torch.strided or values.is_quantized:
+        return values
+    if values.is_floating_point() or values.is_complex():
+        return values
+    return values.cpu().numpy()

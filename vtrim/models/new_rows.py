@@ -16,6 +16,7 @@ heads trained from nothing a weak one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
@@ -87,7 +88,8 @@ def fit_new_rows(
     wanted: [n, d] the target's rows of the new tokens; counts: [c] of the common tokens.
 
     Raises:
-        InputError: too few tokens in common, or rows of another width.
+        InputError: too few tokens in common, rows of another width, or rows that no map fits: not
+            finite, or all zero.
     """
     if trained.shape != common.shape or wanted.shape[1:] != common.shape[1:]:
         raise InputError(
@@ -101,6 +103,11 @@ def fit_new_rows(
             f"{FEWEST} are needed to fit rows for new ones."
         )
     # a row times the root of its weight counts as often as its weight says
+    if not all(bool(torch.isfinite(rows).all()) for rows in (trained, common, wanted)):
+        raise InputError(
+            "rows of the draft's head or of the target's hold numbers that are not finite (NaN, "
+            "infinity): new rows cannot be made from them."
+        )
     root = torch.ones(count, 1) if counts is None else (counts[:, None] + 1).float().sqrt()
     out = torch.arange(count) % _FOLD == _FOLD - 1
     seen = _moments(trained[~out], common[~out], root[~out])
@@ -118,6 +125,11 @@ def fit_new_rows(
         relative_error=errors[best],
         cosine=float(torch.cosine_similarity(restored[best], y).mean()),
     )
+    if not all(map(math.isfinite, (fit.scale, fit.relative_error, fit.cosine))):
+        raise InputError(
+            "no map from the target's head to the draft's can be fitted: the rows of the tokens "
+            "they share are zero, or nearly, in one of them."
+        )
     return _apply(whole.maps([fit.strength])[0], wanted), fit
 
 

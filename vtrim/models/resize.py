@@ -66,6 +66,9 @@ def change_vocabulary(
             )
         made, fit = _new_rows(draft, vocab.ids[~known], head(), counts)
         changed[~mask] = made.to(rows.dtype)
+        if not bool(torch.isfinite(changed).all()):
+            kind = str(rows.dtype).removeprefix("torch.")
+            raise InputError(f"{draft.folder}: rows of new tokens are too large for {kind}.")
     return Resized(
         draft=replace(draft, vocab=vocab, tensors={**draft.tensors, HEAD: changed}),
         kept=kept,

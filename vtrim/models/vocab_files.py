@@ -26,10 +26,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from vtrim.artifacts import atomic_path, read_json, write_text
+from vtrim.artifacts import atomic_path, write_text
 from vtrim.errors import InputError, OptionError
 from vtrim.models.checkpoint import INDEXES, WEIGHTS, Checkpoint, kind_of, read_pickle
 from vtrim.models.draft_vocab import draft_mapping
+from vtrim.models.foreign_config import read_config
 from vtrim.models.mapping import FoundVocab, Meaning, as_ints, as_mask, find_ids
 from vtrim.vocab import DraftVocab
 
@@ -41,6 +42,7 @@ MAPPING = "vocab_mapping.pt"
 EAGLE_CACHE = "cache.pt"  # the same content as EAGLE's trainer writes it
 RUN_VOCAB = "vocab.safetensors"
 OFFSETS = "d2t.pt"
+_ARRAYS = ("d2t.npy", "t2d.npy")
 _MEANINGS: dict[str, Meaning] = {
     **dict.fromkeys(("vtrim", "specforge", "speculators", "modelopt"), "offsets"),
     **dict.fromkeys(("fr-spec", "hot-token-ids", "json", "text"), "absolute"),
@@ -55,7 +57,8 @@ class VocabFile:
     """A vocabulary read from somewhere.
 
     path: the file its ids came from. format: one of FORMATS, or ``draft`` for a checkpoint.
-    moved: rows that stood elsewhere in the file than in ascending order of their ids.
+    moved: rows that stood elsewhere in the file than in ascending order of their ids. assumed:
+    whether nothing told V, so that it is what the caller assumed.
     """
 
     vocab: DraftVocab
@@ -64,6 +67,7 @@ class VocabFile:
     moved: int
     meaning: Meaning
     metadata: Mapping[str, str]
+    assumed: bool = False
 
 
 def read_vocab(
@@ -103,6 +107,7 @@ def read_vocab(
         moved=int(np.count_nonzero(found.order != np.arange(found.ids.size))),
         meaning=found.meaning,
         metadata=metadata,
+        assumed=target_vocab_size is None and not found.told,
     )
 
 
@@ -123,14 +128,18 @@ def write_vocab(
         for name, array in (("d2t", vocab.d2t), ("t2d", vocab.t2d)):
             with atomic_path(path / f"{name}.npy") as temporary, temporary.open("wb") as handle:
                 np.save(handle, array, allow_pickle=False)
-        return [path / "d2t.npy", path / "t2d.npy"]
     elif file_format == "json":
         write_text(path, json.dumps(vocab.ids.tolist()) + "\n")
     elif file_format == "text":
         write_text(path, "".join(f"{token}\n" for token in vocab.ids.tolist()))
     else:
         _write_pickle(path, _content(vocab, file_format))
-    return [path]
+    return files_of(path, file_format)
+
+
+def files_of(path: Path, file_format: str) -> list[Path]:
+    """The files that ``write_vocab`` writes."""
+    return [path / name for name in _ARRAYS] if file_format == "speculators" else [path]
 
 
 def known_format(file_format: str | None) -> None:
@@ -145,9 +154,8 @@ def known_format(file_format: str | None) -> None:
 
 def _inside(folder: Path) -> Path:
     """The file of a folder that holds its vocabulary."""
-    arrays = ("d2t.npy", "t2d.npy")
-    for name in (RUN_VOCAB, MAPPING, *arrays, *WEIGHTS, *INDEXES, OFFSETS, EAGLE_CACHE):
-        if (folder / name).exists():
+    for name in (RUN_VOCAB, MAPPING, *_ARRAYS, *WEIGHTS, *INDEXES, OFFSETS, EAGLE_CACHE):
+        if (folder / name).is_file():
             return folder / name
     raise InputError(
         f"{folder}: holds no vocabulary: no {RUN_VOCAB} (run `vtrim search`), no draft, "
@@ -234,8 +242,8 @@ def _read_list(file: Path, size: int | None) -> tuple[FoundVocab, str]:
     if text.lstrip().startswith(("[", "{")):
         try:
             values = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise InputError(f"{file}: not whole JSON ({error}).") from error
+        except (ValueError, RecursionError) as error:  # cut, a number of 5,000 digits, too deep
+            raise InputError(f"{file}: not whole JSON, or no list of ids ({error}).") from error
         if isinstance(values, dict):
             values = values.get("ids")
         if not isinstance(values, list):
@@ -263,8 +271,7 @@ def _config(file: Path) -> Mapping[str, Any]:
     path = file.with_name("config.json")
     if not path.exists():
         return {}
-    found = read_json(path)
-    return found if isinstance(found, dict) else {}
+    return read_config(path)
 
 
 def _metadata(file: Path) -> Mapping[str, str]:

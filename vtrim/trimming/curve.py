@@ -14,19 +14,25 @@ from vtrim.errors import OptionError
 
 Counts = npt.NDArray[np.int64]
 
+_MAX_EXPONENT = 30  # a fraction of 1e-99999999 takes minutes to write out
+
 
 def exact_share(value: str | float | Fraction) -> Fraction:
     """The share that was typed, as an exact decimal fraction: 0.95 is 19/20.
 
     Raises:
-        ValueError: not a finite number.
+        ValueError: not a finite number, or one with an exponent that no share has.
     """
-    if isinstance(value, float):
-        value = repr(value)
+    if isinstance(value, Fraction):
+        return value
+    text = repr(value) if isinstance(value, float) else str(value)
     try:
-        return Fraction(value)
-    except (ValueError, ZeroDivisionError, OverflowError) as error:
-        raise ValueError(f"{value} is not a number") from error
+        exponent = int(text.lower().partition("e")[2] or 0)
+        if abs(exponent) > _MAX_EXPONENT:
+            raise ValueError(f"the exponent {exponent} is out of range")
+        return Fraction(text)
+    except (ValueError, ZeroDivisionError) as error:
+        raise ValueError(f"{text} is not a number") from error
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

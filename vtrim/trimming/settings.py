@@ -22,7 +22,8 @@ class SearchSettings:
     """The options of one search; kmin and kmax None where the coverage decides.
 
     alpha: weight of coverage against saved FLOPs. cmin: the least coverage allowed. sampler:
-    whose best size becomes the vocabulary. keep: ids forced besides the stop ids. align: the size
+    whose best size becomes the vocabulary. preset: custom where another alpha or cmin was typed
+    than its own. keep: ids forced besides the stop ids. align: the size
     is rounded up to a multiple of it; None: it is not. a0, num_draft_tokens, batch: of the
     throughput objective.
     """
@@ -85,16 +86,19 @@ def parse_settings(
             raise OptionError(f"{option} {value}: must be at least 1.")
     if kmin is not None and kmax is not None and kmin > kmax:
         raise OptionError(f"--kmin {kmin} is above --kmax {kmax}: the range is empty.")
+    weight = _share("--alpha", preset_alpha if alpha is None else alpha)
+    floor = _share("--cmin", preset_cmin if cmin is None else cmin)
+    own = (weight, floor) != (Fraction(preset_alpha), Fraction(preset_cmin))
     return SearchSettings(
         objective=objective,
-        alpha=_share("--alpha", preset_alpha if alpha is None else alpha),
-        cmin=_share("--cmin", preset_cmin if cmin is None else cmin),
+        alpha=weight,
+        cmin=floor,
         kmin=kmin,
         kmax=kmax,
         num_trials=num_trials,
         seed=seed,
         sampler=_sampler(objective, sampler),
-        preset=preset,
+        preset="custom" if own else preset,
         keep=tuple(keep),
         align=align,
         a0=DEFAULT_A0 if a0 is None else _acceptance(a0),

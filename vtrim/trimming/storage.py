@@ -40,7 +40,7 @@ def unpack(path: Path) -> tuple[dict[str, npt.NDArray[np.int64]], dict[str, Any]
     """The int64 arrays and the meta data of a file written from ``pack``.
 
     Raises:
-        InputError: the file is missing, incomplete or something else.
+        InputError: the file is missing, incomplete, of another version or something else.
     """
     try:
         with zipfile.ZipFile(path) as archive:
@@ -52,7 +52,10 @@ def unpack(path: Path) -> tuple[dict[str, npt.NDArray[np.int64]], dict[str, Any]
             }
         meta = json.loads(str(members.pop("meta").item()))
         if meta["format"] != FORMAT:
-            raise ValueError(f"format {meta['format']}, expected {FORMAT}")
+            raise InputError(
+                f"{path}: written by another version of vtrim (format {meta['format']}; this one "
+                f"reads {FORMAT}). Run `vtrim coverage` again."
+            )
         arrays = {
             name: np.asarray(array).astype(np.int64, casting="safe")
             for name, array in members.items()

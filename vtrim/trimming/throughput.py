@@ -138,17 +138,12 @@ class ThroughputObjective(Objective):
         return tau
 
 
-def slim_speedup(rho_tau: float, kappa: float, nu: float) -> float:
-    """Speed against a full-vocabulary draft: rho_tau (1 + kappa) / (1 + nu kappa).
+def slim_terms(objective: ThroughputObjective, k: int) -> tuple[float, float, float]:
+    """(rho_tau, kappa, nu): the speed-up over a full head is rho_tau (1 + kappa) / (1 + nu kappa).
 
     rho_tau: ratio of accepted lengths; kappa: time in the full head over the rest of the whole
     cycle; nu: time in the trimmed head over the full one. Source: arXiv:2605.10453.
     """
-    return rho_tau * (1 + kappa) / (1 + nu * kappa)
-
-
-def slim_terms(objective: ThroughputObjective, k: int) -> tuple[float, float, float]:
-    """(rho_tau, kappa, nu) of one size, for ``slim_speedup``."""
     times, full = objective.times, objective.target_vocab_size
     head = times.num_draft_tokens * times.draft_per_row_s * full
     tau_full = objective.acceptance_length(objective.curve.max_k)
