@@ -77,9 +77,13 @@ def test_a_value_that_is_no_positive_number_is_refused_by_name(key: str, value: 
 def test_a_fraction_of_a_head_or_row_is_refused(key: str) -> None:
     with pytest.raises(InputError, match=rf"'{key}' is 2\.5; a whole number above 0 is needed"):
         DraftShape.from_target_config({**CONFIG, key: 2.5})
-    assert DraftShape.from_target_config({**CONFIG, key: 2.0}).to_dict() == (
-        DraftShape.from_target_config({**CONFIG, key: 2}).to_dict()
-    )
+    whole = DraftShape.from_target_config({**CONFIG, key: 2})
+    assert DraftShape.from_target_config({**CONFIG, key: 2.0}) == whole
+
+
+def test_a_nested_rope_base_is_refused_with_the_kind_of_model() -> None:
+    with pytest.raises(InputError, match=r"'llama'\): 'rope_theta' is '5e'"):
+        DraftShape.from_target_config({**CONFIG, "rope_parameters": {"rope_theta": "5e"}})
 
 
 def test_more_heads_than_dimensions_are_refused() -> None:

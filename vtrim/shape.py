@@ -48,6 +48,7 @@ class DraftShape:
                 unknown field.
         """
         text = _text_config(config)
+        text = {**text, "rope_theta": _rope_theta(text)}
         heads = _need(text, "num_attention_heads")
         hidden = _need(text, "hidden_size")
         values: dict[str, Any] = {
@@ -60,7 +61,7 @@ class DraftShape:
             "target_vocab_size": _need(text, "vocab_size"),
             "num_target_layers": _need(text, "num_hidden_layers"),
             "rms_norm_eps": _read(text, "rms_norm_eps", float, 1e-5),
-            "rope_theta": _read(_rope_config(text), "rope_theta", float, 10000.0),
+            "rope_theta": _read(text, "rope_theta", float, 10000.0),
             "max_position_embeddings": _need(text, "max_position_embeddings"),
         }
         for key, value in (overrides or {}).items():
@@ -108,10 +109,10 @@ def _positive(key: str, value: Any, kind: type[int] | type[float], origin: str) 
     return number
 
 
-def _rope_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Where the base of the rotary embedding stands: transformers 5 nests it, others do not."""
-    parameters = config.get("rope_parameters")
-    if config.get("rope_theta") is not None or not isinstance(parameters, Mapping):
-        return config
+def _rope_theta(config: Mapping[str, Any]) -> Any:
+    """The base of the rotary embedding as it stands: transformers 5 nests it, others do not."""
+    theta, parameters = config.get("rope_theta"), config.get("rope_parameters")
+    if theta is not None or not isinstance(parameters, Mapping):
+        return theta
     nested = parameters.get("full_attention")  # Gemma 3 keeps one entry per layer type
-    return nested if isinstance(nested, Mapping) else parameters
+    return (nested if isinstance(nested, Mapping) else parameters).get("rope_theta")

@@ -175,7 +175,7 @@ def test_the_table_shows_the_curve_the_shares_and_the_forced_tokens(
     assert "89.76 %" in outcome.out
     assert "smallest k for 95%" in outcome.out
     assert "51 '<|done|>'" in outcome.out
-    assert "300 conversations read: messages 300" in outcome.err
+    assert "300 rows: messages 300" in outcome.err
 
 
 def test_tokens_to_keep_are_seated_first(vtrim: Callable, inputs: Path) -> None:
@@ -204,7 +204,7 @@ def test_rows_of_both_kinds_are_told_apart_and_skipped_rows_named(
     )  # fmt: skip
     assert outcome.json["rows_skipped"] == {"unknown role": 1, "no reply": 3}
     assert outcome.json["rows_used"] == 10
-    assert " conversations read: messages 7, sharegpt 6" in outcome.err
+    assert " rows: messages 7, sharegpt 6" in outcome.err
     assert "g03_sharegpt_alias.jsonl:7" in outcome.err
 
 

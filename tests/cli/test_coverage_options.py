@@ -92,7 +92,7 @@ def test_what_is_empty_or_left_out_is_said(
     rows = [messages("red", "cat dog"), messages([image], ""), messages("red", "")]
     data = write("empty.jsonl", rows)
     outcome = cover(tmp_path / "run", data, "--tokenizer", inputs / "tok_words")
-    assert "3 conversations read: messages 3\n" in outcome.err
+    assert "3 rows: messages 3\n" in outcome.err
     assert "2 replies are empty: of each, only the end of turn is counted." in outcome.err
     assert "1 parts of turns hold no text (images and the like)" in outcome.err
     assert "conversations used" in outcome.out

@@ -94,8 +94,16 @@ def warn(message: str) -> None:
 
 
 def emit_json(value: dict[str, Any]) -> None:
-    """The one JSON object of ``--json``."""
-    results.file.write(json.dumps(value, ensure_ascii=False) + "\n")
+    """The one JSON object of ``--json``.
+
+    Raises:
+        InputError: a number in it is not finite, which JSON cannot say.
+    """
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except ValueError as error:
+        raise InputError("a result is not finite (NaN or infinity); JSON has no such.") from error
+    results.file.write(text + "\n")
     results.file.flush()
 
 

@@ -134,7 +134,7 @@ def _report(part: Part) -> None:
     found, facts = part.coverage, part.facts
     kinds = ", ".join(f"{kind} {number:,}" for kind, number in sorted(found.rows_by_kind.items()))
     read = sum(found.rows_by_kind.values())
-    common.note(f"{read:,} conversations read{f': {kinds}' if kinds else ''}")
+    common.note(f"{read:,} rows{f': {kinds}' if kinds else ''}")
     if found.by_source is None:
         common.note("more than 32 sources: not told apart (--source-column names the column).")
     if found.generated_counts is not None:

@@ -49,13 +49,19 @@ def flops(
         ),
     ] = False,
     num_draft_tokens: Annotated[
-        int, typer.Option(metavar="L", help="--measure: tokens drafted in a round.")
-    ] = 3,
+        int | None,
+        typer.Option(metavar="L", help="--measure: tokens drafted in a round. (default: 3)"),
+    ] = None,
     repeats: Annotated[
-        int, typer.Option(help="--measure: timings of each pair of a length and a size.")
-    ] = 5,
-    threads: Annotated[int, typer.Option(help="--measure: CPU threads.")] = 1,
-    dtype: Annotated[str, typer.Option(help="--measure: auto, bf16, fp32 or fp16.")] = "auto",
+        int | None,
+        typer.Option(help="--measure: timings of each pair of a length and a size. (default: 5)"),
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(help="--measure: CPU threads. (default: 1)")
+    ] = None,
+    dtype: Annotated[
+        str | None, typer.Option(help="--measure: auto, bf16, fp32 or fp16. (default: auto)")
+    ] = None,
     device: common.DeviceOption = None,
     run: common.RunOption = None,
     revision: common.RevisionOption = None,
@@ -80,6 +86,17 @@ def flops(
 
     _at_least("--context", context, 0)
     _at_least("--tokens", tokens, 1)
+    timing = {
+        "num_draft_tokens": num_draft_tokens,
+        "repeats": repeats,
+        "threads": threads,
+        "dtype": dtype,
+        "device": device,
+    }
+    typed = {name: value for name, value in timing.items() if value is not None}
+    if typed and not measure:
+        option = next(iter(typed)).replace("_", "-")
+        raise OptionError(f"--{option}: only --measure uses it. Leave it out, or add --measure.")
     folder = common.open_run(run)
     named = ModelSource(
         name=model or "", revision=revision, trust_remote_code=trust_remote_code, offline=offline
@@ -91,15 +108,7 @@ def flops(
     result: dict[str, Any] = {"model": source.name, **costs(shape, vocab, step)}
     if measure:
         request = MeasureRequest(
-            source=source,
-            shape=shape,
-            chosen=vocab,
-            context=context,
-            num_draft_tokens=num_draft_tokens,
-            repeats=repeats,
-            threads=threads,
-            dtype=dtype,
-            device=device,
+            source=source, shape=shape, chosen=vocab, context=context, **typed
         )
         result["measured"] = measure_times(folder, request)
     if json_output:
@@ -111,12 +120,22 @@ def flops(
 
 
 def _default_source(run: Run, typed: ModelSource, *, loaded: bool) -> ModelSource:
-    """The run's target, else the built-in one; its config alone unless it is to be loaded."""
+    """The run's target, else the built-in one; its config alone unless it is to be loaded.
+
+    Raises:
+        OptionError: there is a run, but it names no model.
+    """
     entry = run.read().get("target", {})
-    if loaded and entry.get("name"):
+    name = entry.get("name", "")
+    if name is None or (loaded and not name and run.target_config.exists()):
+        raise OptionError(
+            f"{run.root}: counted with a tokenizer alone, so it names no model. Name one, as in "
+            "`vtrim flops MODEL`."
+        )
+    if loaded and name:
         return replace(
             typed,
-            name=str(entry["name"]),
+            name=str(name),
             revision=typed.revision or entry.get("revision"),
             trust_remote_code=typed.trust_remote_code or bool(entry.get("trust_remote_code")),
         )

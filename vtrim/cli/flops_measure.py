@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from vtrim import __version__
-from vtrim.artifacts import Run, fingerprint_json, read_json, write_json
+from vtrim.artifacts import Run, fingerprint_json, read_object, write_json
 from vtrim.cli import common
 from vtrim.errors import OptionError
 
@@ -28,11 +28,11 @@ class MeasureRequest:
     shape: DraftShape
     chosen: int
     context: int
-    num_draft_tokens: int
-    repeats: int
-    threads: int
-    dtype: str
-    device: str | None
+    num_draft_tokens: int = 3
+    repeats: int = 5
+    threads: int = 1
+    dtype: str = "auto"
+    device: str | None = None
 
     def __post_init__(self) -> None:
         """Refuses numbers that time nothing.
@@ -106,7 +106,7 @@ def unsteady_times(measured: dict[str, Any]) -> str | None:
 def _config(run: Run, source: ModelSource) -> Any:
     """The run's copy of the target's config, where it is the run's own target; else as loaded."""
     if run.target_config.exists() and run.read().get("target", {}).get("name") == source.name:
-        return read_json(run.target_config)
+        return read_object(run.target_config)
     return source.loaded_config()
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from vtrim.cli import common
+from vtrim.errors import OptionError
 
 
 def search(
@@ -132,19 +133,22 @@ def search(
         num_draft_tokens=num_draft_tokens,
         batch=batch,
     )
-    source = target and ModelSource(
-        name=target, revision=revision, trust_remote_code=trust_remote_code, offline=offline
-    )
+    source = None
+    if target is not None:
+        source = ModelSource(
+            name=target, revision=revision, trust_remote_code=trust_remote_code, offline=offline
+        )
+    elif revision is not None or trust_remote_code:
+        option = "--trust-remote-code" if revision is None else "--revision"
+        raise OptionError(f"{option}: only a model named with --target uses it. Leave it out.")
     folder = common.open_run(run)
-    request = SearchRequest(settings=settings, source=source or None, storage=storage, gpu=gpu)
+    request = SearchRequest(settings=settings, source=source, storage=storage, gpu=gpu)
     result = run_search(folder, request)
     if json_output:
         artifact = {"artifact": str(folder.vocab)}
         common.emit_json({**result.summary(), **result.reasons(), **artifact})
     else:
-        from vtrim.artifacts import read_json
         from vtrim.cli.search_table import print_search
         from vtrim.cli.token_text import Texts
 
-        known = read_json(folder.token_texts) if folder.token_texts.exists() else {}
-        print_search(result, folder.vocab, Texts(None, known))
+        print_search(result, folder.vocab, Texts(None, folder.read_token_texts()))

@@ -32,7 +32,7 @@ class SearchRequest:
     gpu: str | None
 
     def __post_init__(self) -> None:
-        """Refuses options that the objective has no use for.
+        """Refuses options that the objective has no use for, or that name nothing.
 
         Raises:
             OptionError: one was typed.
@@ -47,6 +47,10 @@ class SearchRequest:
             raise OptionError(
                 "--storage: --objective budget tries no sizes, so there is nothing to keep. Leave "
                 "it out."
+            )
+        if self.storage is not None and not self.storage.strip():
+            raise OptionError(
+                "--storage: no name. Name a journal file or a URL such as sqlite:///trials.db."
             )
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from vtrim.artifacts import Run, check_match, fingerprint_json, read_json, write_json
+from vtrim.artifacts import Run, check_match, fingerprint_json, read_object, write_json
 from vtrim.cli.target_config import ModelSource
-from vtrim.errors import MismatchError, OptionError
+from vtrim.errors import InputError, MismatchError, OptionError
 from vtrim.shape import DraftShape
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ def own_target(run: Run, coverage: Coverage) -> SearchTarget:
     Raises:
         OptionError: the run names no model.
         MismatchError: the coverage was counted with another tokenizer.
+        InputError: the run's manifest or its copy of the config is damaged.
     """
     recorded = run.read().get("target", {})
     if not run.target_config.exists() or ("name" in recorded and recorded["name"] is None):
@@ -49,10 +51,25 @@ def own_target(run: Run, coverage: Coverage) -> SearchTarget:
         )
     if "tokenizer_fingerprint" in recorded:
         _check_tokenizer(coverage, recorded["tokenizer_fingerprint"], str(run.manifest))
-    shape = DraftShape.from_target_config(read_json(run.target_config))
+    shape = DraftShape.from_target_config(read_object(run.target_config))
     rows = min(coverage.usable_ids, shape.target_vocab_size)
-    stops = tuple(token for token in recorded.get("stop_ids", ()) if token < rows)
+    stops = tuple(token for token in _stop_ids(run, recorded) if token < rows)
     return SearchTarget(shape=shape, stop_ids=stops)
+
+
+def _stop_ids(run: Run, recorded: Mapping[str, Any]) -> list[int]:
+    """The stop ids that the manifest names.
+
+    Raises:
+        InputError: they are no list of token ids.
+    """
+    ids = recorded.get("stop_ids", [])
+    if not isinstance(ids, list) or not all(type(token) is int and token >= 0 for token in ids):
+        raise InputError(
+            f"{run.manifest}: damaged: 'target.stop_ids' must be a list of token ids, not {ids!r}. "
+            "Run `vtrim coverage` again."
+        )
+    return ids
 
 
 def other_target(run: Run, coverage: Coverage, source: ModelSource) -> SearchTarget:

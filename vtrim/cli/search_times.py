@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from vtrim.artifacts import Run, fingerprint_json, read_json
+from vtrim.artifacts import Run, fingerprint_json, read_object
 from vtrim.cli import common
 from vtrim.cli.search_target import SearchTarget
-from vtrim.errors import InputError, MismatchError, OptionError
+from vtrim.errors import MismatchError, OptionError
 from vtrim.flops.roofline import BYTES_PER_WEIGHT, find_gpu, roofline_times, target_weights
 from vtrim.flops.times import StepTimes
 
@@ -27,7 +27,7 @@ def step_times(
         OptionError: neither is there, or they do not fit the options.
         MismatchError: another target was measured.
     """
-    config = read_json(run.target_config) if target.config is None else target.config
+    config = read_object(run.target_config) if target.config is None else target.config
     if gpu is not None:
         return _roofline(target, config, settings, gpu)
     if not run.step_times.exists():
@@ -40,9 +40,7 @@ def step_times(
             f"--batch {settings.batch}: `vtrim flops --measure` times one sequence. Name a GPU "
             "with --gpu for larger batches."
         )
-    measured = read_json(run.step_times)
-    if not isinstance(measured, dict):
-        raise InputError(f"{run.step_times}: not a measurement. Run `vtrim flops --measure` again.")
+    measured = read_object(run.step_times)
     if measured.get("config_fingerprint") != fingerprint_json(config):
         raise MismatchError(
             f"{run.step_times}: measured for {measured.get('target')}, not for this search's "
@@ -57,7 +55,8 @@ def _roofline(
     target: SearchTarget, config: Mapping[str, Any], settings: SearchSettings, wanted: str
 ) -> StepTimes:
     name, gpu = find_gpu(wanted)
-    text = config.get("text_config") or config
+    nested = config.get("text_config")
+    text = nested if isinstance(nested, Mapping) else config
     if any(text.get(key) for key in _EXPERTS):
         raise OptionError(
             "--gpu: the target has experts, and how many of them a verification reads depends on "

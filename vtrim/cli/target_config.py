@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vtrim.artifacts import read_json
+from vtrim.artifacts import read_object
 from vtrim.errors import InputError
 from vtrim.shape import DraftShape
 
@@ -35,9 +35,7 @@ class ModelSource:
             if file.suffix == ".json":
                 raise InputError(f"{file}: no such file.")
             return self._load(self.name)
-        config = read_json(file)
-        if not isinstance(config, dict):
-            raise InputError(f"{file}: not a model's config: a JSON object is expected.")
+        config = read_object(file)
         try:
             DraftShape.from_target_config(config)
         except InputError as incomplete:

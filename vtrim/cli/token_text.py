@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from vtrim.artifacts import Run, check_match
+from vtrim.cli import common
+
+if TYPE_CHECKING:
+    from vtrim.models.vocab_files import VocabFile
+
+
+BEYOND = "(no token of the tokenizer)"
 
 
 @dataclass(frozen=True)
@@ -15,12 +24,40 @@ class Texts:
     known: Mapping[str, str]
 
     def of(self, token: int) -> str | None:
-        """The token's text, quoted, with what cannot be printed escaped; None where unknown."""
+        """The token's text, quoted, with what cannot be printed escaped; None where unknown.
+
+        Rows of a head that are no token of the tokenizer (padding) give BEYOND, unquoted.
+        """
         if self.tokenizer is not None:
+            if token >= len(self.tokenizer):
+                return BEYOND
             text: str | None = self.tokenizer.decode([token])
         else:
             text = self.known.get(str(token))
         return None if text is None else quoted(text)
+
+
+def check_tokenizer(tokenizer: Any, name: str, run: Run, found: VocabFile) -> None:
+    """Holds a tokenizer against what the file, else the run of the same V, says of its own.
+
+    Raises:
+        MismatchError: it is another one.
+    """
+    from vtrim.models.hub import tokenizer_fingerprint
+
+    known, length, origin = found.metadata.get("tokenizer_fingerprint"), None, found.path
+    entry = run.read().get("target") or {}
+    if known is None and entry.get("vocab_size") == found.vocab.target_vocab_size:
+        known, length = entry.get("tokenizer_fingerprint"), entry.get("tokenizer_length")
+        origin = run.manifest
+    remedy = "Its ids are other tokens: name the tokenizer of the vocabulary's target."
+    if known is not None:
+        here = tokenizer_fingerprint(tokenizer)
+        check_match(f"--tokenizer {name}", here, known, str(origin), remedy)
+    elif length is not None:
+        check_match(f"--tokenizer {name}: length", len(tokenizer), length, str(origin), remedy)
+    else:
+        common.note(f"{found.path}: does not tell its tokenizer; texts are those of {name}")
 
 
 def quoted(text: str) -> str:

@@ -36,6 +36,7 @@ CoverageOption = Annotated[
 TokenizerOption = Annotated[
     str | None, typer.Option(help="Shows tokens as text. (default: the texts the run has)")
 ]
+ForceOption = Annotated[bool, typer.Option("--force", help="Replace a file that exists.")]
 LimitOption = Annotated[int, typer.Option(min=0, help="Tokens to list.")]
 
 
@@ -116,6 +117,7 @@ def import_vocab(
     target_vocab_size: SizeOption = None,
     target: common.TargetOption = None,
     run: common.RunOption = None,
+    force: ForceOption = False,
     json_output: common.JsonOption = False,
 ) -> None:
     """Take a vocabulary of another project: `vtrim train-draft` then trains with it.
@@ -131,7 +133,7 @@ def import_vocab(
         target_vocab_size=target_vocab_size,
         target=target,
     )
-    result = take(call, source, to)
+    result = take(call, source, to, force=force)
     if json_output:
         common.emit_json(result)
         return
@@ -165,6 +167,7 @@ def export(
     target_vocab_size: SizeOption = None,
     target: common.TargetOption = None,
     run: common.RunOption = None,
+    force: ForceOption = False,
     json_output: common.JsonOption = False,
 ) -> None:
     """Write a vocabulary as another project reads it.
@@ -180,7 +183,7 @@ def export(
         target_vocab_size=target_vocab_size,
         target=target,
     )
-    result = give(call, source, file_format, output)
+    result = give(call, source, file_format, output, force=force)
     if json_output:
         common.emit_json(result)
         return

@@ -9,6 +9,7 @@ from vtrim import __version__
 from vtrim.artifacts import Run, check_match
 from vtrim.cli import common
 from vtrim.cli.vocab_steps import VocabCall, missing_stop_ids
+from vtrim.errors import OptionError
 
 if TYPE_CHECKING:
     from vtrim.models.vocab_files import VocabFile
@@ -16,11 +17,11 @@ if TYPE_CHECKING:
 INTO_RUN = "run"
 
 
-def take(call: VocabCall, source: Path, to: str) -> dict[str, Any]:
+def take(call: VocabCall, source: Path, to: str, *, force: bool = False) -> dict[str, Any]:
     """Writes a vocabulary of any project as vtrim's own; the numbers to print.
 
     Raises:
-        MismatchError: it is another target's than the run's.
+        MismatchError: it is another target's than the run's. OptionError: a file is in the way.
     """
     found = call.read(source)
     share = None
@@ -36,6 +37,7 @@ def take(call: VocabCall, source: Path, to: str) -> dict[str, Any]:
             common.note(f"{path}: replaces the vocabulary that was there")
     else:
         path = Path(to)
+        _check_free(f"--to {to}", [path], found, force=force)
     missing = missing_stop_ids(call, None, found)
     if missing:
         common.warn(f"the vocabulary lacks stop token ids {missing}: no reply's end is drafted")
@@ -58,12 +60,19 @@ def take(call: VocabCall, source: Path, to: str) -> dict[str, Any]:
     return result
 
 
-def give(call: VocabCall, source: Path | None, file_format: str, output: Path) -> dict[str, Any]:
-    """Writes a vocabulary as another project reads it; the files written."""
-    from vtrim.models.vocab_files import known_format, write_vocab
+def give(
+    call: VocabCall, source: Path | None, file_format: str, output: Path, *, force: bool = False
+) -> dict[str, Any]:
+    """Writes a vocabulary as another project reads it; the files written.
+
+    Raises:
+        OptionError: a file is in the way, or there is no such format.
+    """
+    from vtrim.models.vocab_files import files_of, known_format, write_vocab
 
     known_format(file_format)
     found = call.read(source)
+    _check_free(f"--output {output}", files_of(output, file_format), found, force=force)
     files = write_vocab(found.vocab, output, file_format, found.metadata)
     return {
         "source": str(found.path),
@@ -74,6 +83,21 @@ def give(call: VocabCall, source: Path | None, file_format: str, output: Path) -
         "vocab_fingerprint": found.vocab.fingerprint,
         "artifact": str(output),
     }
+
+
+def _check_free(option: str, files: list[Path], found: VocabFile, *, force: bool) -> None:
+    """Refuses to write over the file that was read, and over others unless that was asked for."""
+    for file in files:
+        if file.is_dir():
+            raise OptionError(f"{option}: {file} is a folder; name a file.")
+        if not file.exists():
+            continue
+        beside = found.format in ("draft", "speculators")  # more files than the one
+        read = found.path.parent if beside else found.path
+        if read.samefile(file.parent if beside else file):
+            raise OptionError(f"{option}: {file} belongs to what was read; name another file.")
+        if not force:
+            raise OptionError(f"{option}: {file} exists; --force replaces it.")
 
 
 def _of_run(run: Run, found: VocabFile) -> tuple[dict[str, str], float | None]:

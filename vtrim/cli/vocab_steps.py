@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from vtrim.artifacts import Run, check_match, read_json
 from vtrim.cli import common
-from vtrim.cli.token_text import Texts
+from vtrim.cli.token_text import Texts, check_tokenizer
 from vtrim.errors import InputError, MismatchError, VtrimError
 
 if TYPE_CHECKING:
@@ -40,13 +40,18 @@ class VocabCall:
 
         if source is None:
             source = self.run.require(self.run.vocab, "search")
-        size = (self.own_run(source).read().get("target") or {}).get("vocab_size")
-        return read_vocab(
+        run = self.own_run(source)
+        size = (run.read().get("target") or {}).get("vocab_size")
+        found = read_vocab(
             source,
             target_vocab_size=self.size,
             assumed_size=like.vocab.target_vocab_size if like else size,
             file_format=self.file_format,
         )
+        if found.assumed:
+            origin, rows = like.path if like else run.manifest, found.vocab.target_vocab_size
+            common.note(f"{found.path}: does not tell the head's rows; V {rows:,} from {origin}")
+        return found
 
     @cached_property
     def size(self) -> int | None:
@@ -59,13 +64,19 @@ class VocabCall:
         config = ModelSource(name=self.target).config()
         return DraftShape.from_target_config(config).target_vocab_size
 
-    def texts(self, run: Run) -> Texts:
-        """How tokens are written out."""
+    def texts(self, run: Run, found: VocabFile) -> Texts:
+        """How tokens are written out.
+
+        Raises:
+            MismatchError: the tokenizer named is not the vocabulary's.
+        """
         if self.tokenizer is not None:
             common.hush_libraries()
             from vtrim.models.hub import load_tokenizer
 
-            return Texts(load_tokenizer(self.tokenizer), {})
+            tokenizer = load_tokenizer(self.tokenizer)
+            check_tokenizer(tokenizer, self.tokenizer, run, found)
+            return Texts(tokenizer, {})
         known = read_json(run.token_texts) if run.token_texts.exists() else {}
         return Texts(None, known)
 
@@ -130,7 +141,7 @@ def describe(call: VocabCall, source: Path | None) -> dict[str, Any]:
         **{name: [] for name in ("rarest_kept", "missed_most")},
     }
     if coverage is not None:
-        result |= _judged(coverage, ids, call.texts(call.own_run(source)), call.limit)
+        result |= _judged(coverage, ids, call.texts(call.own_run(source), found), call.limit)
     return result
 
 
@@ -216,7 +227,7 @@ def compare(call: VocabCall, a: Path, b: Path) -> dict[str, Any]:
     _same_tokenizer(files["a"], files["b"])
     coverage = call.counts(a, files["a"])
     counts = None if coverage is None else coverage.counts
-    texts = call.texts(call.own_run(a))
+    texts = call.texts(call.own_run(a), files["a"])
     common_ids = np.intersect1d(one.ids, other.ids, assume_unique=True)
     union = one.size + other.size - common_ids.size
     return {

@@ -15,7 +15,8 @@ def _is_whole(value: Any) -> bool:
 
 
 def _is_token(value: Any) -> bool:
-    return all(map(_is_whole, value)) if isinstance(value, list) else _is_whole(value)
+    # -1 stands for none in old configs
+    return all(type(token) is int for token in (value if isinstance(value, list) else [value]))
 
 
 def _is_names(value: Any) -> bool:

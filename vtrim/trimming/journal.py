@@ -1,7 +1,7 @@
 """Where Optuna keeps the trials of a search: memory, a journal file or a database.
 
-A journal is a file of JSON lines, one for each operation. A process that is killed while it writes
-leaves its last line cut; Optuna would glue the next record to it. So the cut part is moved to a
+A journal is a file of JSON lines, one for each operation. A process that is killed while it writes,
+or a power loss, leaves its last line cut; Optuna would glue the next record to it. So the cut part is moved to a
 file of its own before the journal is used, and nothing before it is touched.
 """
 
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from optuna.exceptions import StorageInternalError
+from optuna.exceptions import OptunaError
 from optuna.storages import BaseStorage, InMemoryStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend
 
@@ -53,10 +53,10 @@ def open_storage(location: str | Path | None) -> Iterator[OpenStorage]:
             repaired = repair(path)
             try:
                 backend = JournalStorage(_Journal(path))
-            except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+            except Exception as error:  # Optuna checks no record: whatever a foreign one causes
                 raise InputError(
-                    f"{path}: not a journal that this Optuna can read ({error!r}). Move it away or "
-                    "name another --storage."
+                    f"{path}: not a journal that this Optuna can read ({error!r}): damaged, or "
+                    "written by another version. Move it away or name another --storage."
                 ) from error
             yield OpenStorage(backend, repaired)
             os.fsync(file.fileno())
@@ -80,7 +80,8 @@ def repair(path: Path) -> str | None:
         with path.open("ab") as file:
             file.write(b"\n")
         return None
-    if not (tail.startswith(_START) or _START.startswith(tail)):
+    written = tail.rstrip(b"\0")  # zeros: blocks that a power loss left unwritten
+    if not (written.startswith(_START) or _START.startswith(written)):
         raise InputError(_not_a_journal(path, len(lines) + 1, content))
     aside = _free_name(path)
     with atomic_path(aside) as temporary:
@@ -150,6 +151,8 @@ def _lock(file: BinaryIO, path: Path) -> None:
 def _database(url: str) -> Iterator[OpenStorage]:
     """The database of that URL; what goes wrong in it later is named too."""
     try:
+        from sqlalchemy.exc import SQLAlchemyError
+
         storage = RDBStorage(url)
     except Exception as error:  # whatever SQLAlchemy and its drivers raise
         reason = " ".join(str(error).split()) or repr(error)
@@ -159,9 +162,12 @@ def _database(url: str) -> Iterator[OpenStorage]:
         ) from error
     try:
         yield OpenStorage(storage)
-    except StorageInternalError as error:
+    except (OptunaError, SQLAlchemyError) as error:
         reason = " ".join(str(error.__cause__ or error).split())
-        raise InputError(f"--storage {url}: cannot be used ({reason[:200]}).") from error
+        raise InputError(
+            f"--storage {url}: cannot be used ({reason[:200]}). Run one search at a time on it, or "
+            "name another --storage."
+        ) from error
     finally:
         storage.engine.dispose()
 

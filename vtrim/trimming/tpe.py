@@ -1,7 +1,7 @@
 """The search of arXiv:2603.05210: a Tree-structured Parzen Estimator over the vocabulary size.
 
-No size is tried twice: where TPE asks for one again, the nearest size not tried yet is taken. Each
-trial has a random state of its own, made from the seed and the number of trials before it, so the
+No size is tried twice by one search at a time: where TPE asks for one again, the nearest size not
+tried yet is taken. Each trial has a random state of its own, made from the seed and the number of trials before it, so the
 trials of a search do not depend on how many runs they were made in.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 import optuna
 from optuna.distributions import BaseDistribution, IntDistribution
+from optuna.exceptions import DuplicatedStudyError
 from optuna.samplers import TPESampler
 from optuna.storages import BaseStorage, InMemoryStorage
 from optuna.study import StudyDirection
@@ -133,7 +135,8 @@ def _study(
     name = study_name(objective, seed, counts_fingerprint)
     names = [study.study_name for study in storage.get_all_studies()]
     if name not in names:
-        storage.create_new_study([StudyDirection.MAXIMIZE], name)
+        with suppress(DuplicatedStudyError):  # another search made it just now
+            storage.create_new_study([StudyDirection.MAXIMIZE], name)
     study = optuna.load_study(
         study_name=name,
         storage=storage,
