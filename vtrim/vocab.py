@@ -147,7 +147,11 @@ def as_mask(values: Any, origin: str, what: str = "t2d") -> npt.NDArray[np.bool_
     """
     try:
         array = np.asarray(values)
-        mask = array.ndim == 1 and array.dtype.kind in "biu" and not np.any((array != 0) & (array != 1))
+        mask = (
+            array.ndim == 1
+            and array.dtype.kind in "biu"
+            and not np.any((array != 0) & (array != 1))
+        )
     except (TypeError, ValueError, RuntimeError):
         mask = False
     if not mask:

@@ -147,6 +147,39 @@ def test_a_measurement_that_cannot_be_made_is_refused(
     assert not (tmp_path / "run" / "step_times.json").exists()
 
 
+@pytest.mark.parametrize(
+    "option",
+    [
+        ["--repeats", "3"],
+        ["--threads", "2"],
+        ["--num-draft-tokens", "5"],
+        ["--dtype", "fp32"],
+        ["--device", "cpu"],
+    ],
+)
+def test_an_option_of_a_measurement_is_refused_without_one(
+    config: Path, vtrim: Vtrim, option: list[str]
+) -> None:
+    code, out, err = vtrim("flops", config, *option)
+    assert (code, out) == (2, "")
+    assert err == (
+        f"error: {option[0]}: only --measure uses it. Leave it out, or add --measure.\n"
+    )
+
+
+@pytest.mark.parametrize("options", [[], ["--measure"]])
+def test_a_run_counted_with_a_tokenizer_alone_is_not_taken_for_the_demo_target(
+    tmp_path: Path, vtrim: Vtrim, options: list[str]
+) -> None:
+    run = Run(tmp_path / "run")
+    run.update(target={"name": None, "tokenizer_fingerprint": "t", "vocab_size": 54})
+    code, out, err = vtrim("flops", "--run", run.root, *options)
+    assert (code, out) == (2, "")
+    assert "counted with a tokenizer alone" in err
+    assert "Name one, as in `vtrim flops MODEL`" in err
+    assert not run.step_times.exists()
+
+
 def test_the_options_change_what_is_counted(config: Path, vtrim: Vtrim) -> None:
     arguments = ("--recursive", "--context", 1000, "--tokens", 2, "--json")
     printed = json.loads(vtrim("flops", config, *arguments)[1])

@@ -149,6 +149,33 @@ def test_speed_without_fitting_times_is_refused_in_one_line(
     assert not run.vocab.exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("run.json", "[]"),
+        ("run.json", '{"target": null, "steps": {}}'),
+        ("run.json", '{"target": [], "steps": {}}'),
+        ("run.json", '{"target": {"stop_ids": ["</s>"]}, "steps": {}}'),
+        ("run.json", '{"target": {"stop_ids": 2}, "steps": {}}'),
+        ("run.json", '{"target": {}, "steps": []}'),
+        ("target/config.json", "[]"),
+        ("target/config.json", json.dumps({**CONFIG, "head_dim": [16]})),
+        ("target/tokens.json", "[]"),
+        ("target/tokens.json", '{"5": 5}'),
+    ],
+)
+def test_a_damaged_file_of_the_run_is_named_in_one_line(
+    run: Run, vtrim: Vtrim, name: str, content: str
+) -> None:
+    path = run.root / name
+    path.write_text(content)
+    code, out, err = vtrim("search", "--run", run.root)
+    assert (code, out) == (2, "")
+    assert path.name in err
+    assert err.splitlines()[-1].startswith("error: ")
+    assert "Traceback" not in err
+
+
 def test_the_roofline_of_a_mixture_of_experts_is_refused(run: Run, vtrim: Vtrim) -> None:
     write_json(run.target_config, {**CONFIG, "num_experts": 8})
     options = ("--objective", "throughput", "--gpu", "H100")
@@ -173,6 +200,10 @@ def test_the_roofline_of_a_mixture_of_experts_is_refused(run: Run, vtrim: Vtrim)
         (["--gpu", "H100"], "--gpu: --objective utility does not use it"),
         (["--num-draft-tokens", "0"], "--num-draft-tokens"),
         (["--align", "0"], "--align 0: must be at least 1"),
+        (["--revision", "main"], "--revision: only a model named with --target uses it"),
+        (["--trust-remote-code"], "--trust-remote-code: only a model named with --target"),
+        (["--storage", ""], "--storage: no name. Name a journal file or a URL"),
+        (["--cmin", "1e-99999999"], "--cmin 1e-99999999: not a number"),
     ],
 )
 def test_an_option_that_means_nothing_stops_before_any_file_is_read(

@@ -151,7 +151,7 @@ def test_variants_are_refused_by_name(
         ({"fc.weight": torch.zeros(32, 64)}, {}, r"fc\.weight is \[32, 64\]"),
         ({"d2t": torch.arange(3)}, {}, "d2t .3 entries. and t2d .15 of 32. name other ids"),
         ({HEAD: torch.zeros(14, 32)}, {}, "15 ids in its mapping, 14 head rows"),
-        ({}, {"num_attention_heads": 8}, "q_proj.weight has 32 rows, config.json means 64"),
+        ({}, {"num_attention_heads": 8}, r"q_proj\.weight is \[32, 64\], config\.json and vocabulary mean \[64, 64\]"),
         ({}, {"eagle_aux_hidden_state_layer_ids": [1, 2]}, "not three numbers"),
         ({}, {"eagle_aux_hidden_state_layer_ids": [4, 6, 8]}, "are not three of 1 to 7"),
         ({}, {"eagle_config": {"eagle_aux_hidden_state_layer_ids": [4, 6, 7]}}, "not three of"),

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import optuna
 import pytest
+from sqlalchemy.exc import IntegrityError
 
 from vtrim.errors import InputError, OptionError
 from vtrim.shape import DraftShape
@@ -171,6 +172,53 @@ def test_a_journal_cut_in_any_record_goes_on(
     assert run(objective, path, 4, additional=False).trials == run(objective, None, 4).trials
 
 
+@pytest.mark.parametrize("part", [b"", b'{"op_co', b'{"op_code":4,"worker_id":"x"'])
+def test_zeros_that_a_power_loss_left_at_the_end_count_as_cut(
+    tmp_path: Path, objective: Objective, part: bytes
+) -> None:
+    path = tmp_path / "trials.journal"
+    run(objective, path, 3)
+    before = path.read_bytes()
+    tail = part + bytes(512)
+    path.write_bytes(before + tail)
+    said = repair(path)
+    assert said is not None
+    assert "was cut" in said
+    assert path.read_bytes() == before
+    assert (tmp_path / "trials.journal.cut1").read_bytes() == tail
+    assert run(objective, path, 4, additional=False).num_resumed == 3
+
+
+def test_a_study_that_another_search_makes_at_the_same_time_is_shared(
+    tmp_path: Path, objective: Objective
+) -> None:
+    class Late(optuna.storages.RDBStorage):
+        def get_all_studies(self) -> list[optuna.study._frozen.FrozenStudy]:
+            return []  # as it was before the other one wrote
+
+    url = f"sqlite:///{tmp_path}/trials.db"
+    first = run(objective, url, 3)
+    storage = Late(url)
+    log = tpe_trials(
+        objective, num_trials=3, seed=7, storage=storage, counts_fingerprint="sha256:counts"
+    )
+    storage.engine.dispose()
+    assert log.trials == first.trials
+
+
+def test_what_a_database_refuses_later_is_said_in_one_line(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/trials.db"
+    for error in (
+        IntegrityError("insert", {}, Exception("UNIQUE constraint failed")),
+        optuna.exceptions.DuplicatedStudyError("a study of that name"),
+    ):
+        with (
+            pytest.raises(InputError, match=r"cannot be used \(.*Run one search at a time on it"),
+            open_storage(url),
+        ):
+            raise error
+
+
 def test_cut_parts_are_kept_beside_each_other(tmp_path: Path) -> None:
     path = tmp_path / "trials.journal"
     for number in (1, 2):
@@ -190,6 +238,8 @@ def test_cut_parts_are_kept_beside_each_other(tmp_path: Path) -> None:
         (b'{"op_code":0}\n{"op_co\n{"op_code":0}\n', r":2: not a record"),
         (b"SQLite format 3\0more\n", r"an SQLite database.*sqlite:///"),
         (b'{"op_code":5}\n', r"not a journal that this Optuna can read"),
+        (b'{"op_code":99,"worker_id":"x"}\n', r"damaged, or written by another version"),
+        (b"hello\0\0", r":1: not a record"),
     ],
 )
 def test_a_foreign_file_is_refused_and_left_as_it_is(

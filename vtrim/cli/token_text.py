@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vtrim.artifacts import Run, check_match
@@ -43,8 +44,6 @@ def check_tokenizer(tokenizer: Any, name: str, run: Run, found: VocabFile) -> No
     Raises:
         MismatchError: it is another one.
     """
-    from vtrim.models.hub import tokenizer_fingerprint
-
     known, length, origin = found.metadata.get("tokenizer_fingerprint"), None, found.path
     entry = run.read().get("target") or {}
     if known is None and entry.get("vocab_size") == found.vocab.target_vocab_size:
@@ -52,12 +51,28 @@ def check_tokenizer(tokenizer: Any, name: str, run: Run, found: VocabFile) -> No
         origin = run.manifest
     remedy = "Its ids are other tokens: name the tokenizer of the vocabulary's target."
     if known is not None:
-        here = tokenizer_fingerprint(tokenizer)
-        check_match(f"--tokenizer {name}", here, known, str(origin), remedy)
+        if known not in (here := fingerprints(tokenizer, entry)):
+            check_match(f"--tokenizer {name}", here[0], known, str(origin), remedy)
     elif length is not None:
         check_match(f"--tokenizer {name}: length", len(tokenizer), length, str(origin), remedy)
     else:
         common.note(f"{found.path}: does not tell its tokenizer; texts are those of {name}")
+
+
+def fingerprints(tokenizer: Any, entry: Mapping[str, Any]) -> list[str]:
+    """Fingerprints of a tokenizer: as it is, and with the template that a run counted with.
+
+    The template is part of a fingerprint, as it decides what is counted; ids mean the same.
+    """
+    from vtrim.models.hub import tokenizer_fingerprint
+
+    found, own = [tokenizer_fingerprint(tokenizer)], tokenizer.chat_template
+    template = entry.get("chat_template")
+    if template is not None and Path(template).is_file():
+        tokenizer.chat_template = common.read_template(Path(template))
+        found.append(tokenizer_fingerprint(tokenizer))
+        tokenizer.chat_template = own
+    return found
 
 
 def quoted(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,13 @@ from rich.table import Table
 from vtrim import __version__
 from vtrim.artifacts import Run, check_match, fingerprint_file, fingerprint_json
 from vtrim.cli import common
-from vtrim.errors import OptionError, VtrimError
+from vtrim.cli.trim_checks import (
+    check_output,
+    check_tokenizer,
+    fitting_counts,
+    remove_other_weights,
+)
+from vtrim.errors import OptionError
 
 if TYPE_CHECKING:
     from vtrim.models.importing import ImportedDraft, ImportTarget
@@ -51,7 +58,7 @@ def run_trim(call: TrimCall) -> dict[str, Any]:
         call.draft, target, rope_theta=call.rope_theta, aux_layer_ids=call.aux_layers
     )
     _check_target(call, draft, config)
-    coverage = _coverage(call, draft)
+    coverage = fitting_counts(call, draft)
     vocab = _vocabulary(call, draft, coverage)
     counts = None if coverage is None else coverage.counts
     new = vocab.size - int(draft.vocab.t2d[vocab.ids].sum())
@@ -63,6 +70,7 @@ def run_trim(call: TrimCall) -> dict[str, Any]:
     _warn_of_stop_ids(call, draft, vocab)
     result = _facts(call, draft, resized)
     _write(call, draft, resized, config, result)
+    remove_other_weights(call.output)
     result["draft_fingerprint"] = fingerprint_file(call.output / "model.safetensors")
     result["artifact"] = str(call.output)
     return result
@@ -93,12 +101,10 @@ def show(result: dict[str, Any]) -> None:
 def _check_options(call: TrimCall) -> None:
     if (call.vocab is None) == (call.k is None):
         raise OptionError("name the new vocabulary with --vocab FILE, or its size with --k N.")
-    if call.rope_theta is not None and not call.rope_theta > 0:
-        raise OptionError(f"--rope-theta {call.rope_theta:g}: must be above 0.")
-    if call.output.resolve() == call.draft.resolve():
-        raise OptionError(f"--output {call.output}: is the draft itself; name another folder.")
-    if (call.output / "model.safetensors").exists() and not call.force:
-        raise OptionError(f"--output {call.output}: holds a draft; --force replaces it.")
+    theta = call.rope_theta
+    if theta is not None and not (math.isfinite(theta) and theta > 0):
+        raise OptionError(f"--rope-theta {theta:g}: must be above 0 and finite.")
+    check_output(call.output, call.draft, force=call.force)
 
 
 def _target_config(call: TrimCall) -> dict[str, Any] | None:
@@ -154,24 +160,6 @@ def _check_target(call: TrimCall, draft: ImportedDraft, config: dict[str, Any] |
         )
 
 
-def _coverage(call: TrimCall, draft: ImportedDraft) -> Coverage | None:
-    """The run's counts: needed for --k, else used where they are those of the draft's tokenizer."""
-    from vtrim.trimming.coverage import Coverage
-
-    path, size = call.run.coverage, draft.vocab.target_vocab_size
-    if call.k is None and not path.exists():
-        return None
-    try:
-        coverage = Coverage.load(call.run.require(path, "coverage")).for_target(size)
-        _check_tokenizer(draft, coverage.tokenizer_fingerprint, path)
-    except VtrimError as error:
-        if call.k is not None:
-            raise
-        common.note(f"counts of the run left out: {error}")
-        return None
-    return coverage
-
-
 def _vocabulary(call: TrimCall, draft: ImportedDraft, coverage: Coverage | None) -> DraftVocab:
     """The vocabulary asked for, from a file or from the counts of the run."""
     from vtrim.vocab import DraftVocab
@@ -183,15 +171,8 @@ def _vocabulary(call: TrimCall, draft: ImportedDraft, coverage: Coverage | None)
     from vtrim.models.vocab_files import read_vocab
 
     found = read_vocab(call.vocab, target_vocab_size=size)
-    _check_tokenizer(draft, found.metadata.get("tokenizer_fingerprint"), call.vocab)
+    check_tokenizer(call, draft, found.metadata.get("tokenizer_fingerprint"), call.vocab)
     return found.vocab
-
-
-def _check_tokenizer(draft: ImportedDraft, found: str | None, origin: Path) -> None:
-    known = draft.provenance.get("tokenizer_fingerprint")
-    if known is not None and found is not None:
-        remedy = "Ids mean other tokens there: choose a vocabulary counted with the draft's own."
-        check_match(f"{draft.folder}: tokenizer", known, found, str(origin), remedy)
 
 
 def _warn_of_stop_ids(call: TrimCall, draft: ImportedDraft, vocab: DraftVocab) -> None:

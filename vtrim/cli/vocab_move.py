@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from vtrim.models.vocab_files import VocabFile
 
 INTO_RUN = "run"
+_ARRAYS = ("d2t", "t2d")
 
 
 def take(call: VocabCall, source: Path, to: str, *, force: bool = False) -> dict[str, Any]:
@@ -92,12 +93,18 @@ def _check_free(option: str, files: list[Path], found: VocabFile, *, force: bool
             raise OptionError(f"{option}: {file} is a folder; name a file.")
         if not file.exists():
             continue
-        beside = found.format in ("draft", "speculators")  # more files than the one
-        read = found.path.parent if beside else found.path
-        if read.samefile(file.parent if beside else file):
+        of_draft = found.format == "draft" and file.parent.samefile(found.path.parent)
+        if of_draft or any(file.samefile(other) for other in _read_files(found)):
             raise OptionError(f"{option}: {file} belongs to what was read; name another file.")
         if not force:
             raise OptionError(f"{option}: {file} exists; --force replaces it.")
+
+
+def _read_files(found: VocabFile) -> list[Path]:
+    """The file a vocabulary came from; both arrays of speculators."""
+    if found.path.suffix != ".npy":
+        return [found.path]
+    return [file for file in (found.path.with_name(f"{n}.npy") for n in _ARRAYS) if file.exists()]
 
 
 def _of_run(run: Run, found: VocabFile) -> tuple[dict[str, str], float | None]:

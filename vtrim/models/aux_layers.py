@@ -62,10 +62,10 @@ def check_aux_layers(indices: Triple, num_layers: int, origin: str) -> None:
     low, mid, high = indices
     if 1 <= low < mid < high and (not num_layers or high < num_layers):
         return
-    most = f"1 to {num_layers - 1}, what a target of {num_layers} layers has" if num_layers else ""
+    known = f"1 to {num_layers - 1}, what a target of {num_layers} layers has" if num_layers else ""
     raise InputError(
-        f"{origin}: auxiliary layers {list(indices)} (hidden_states indices) are not three "
-        f"ascending ones of {most or '1 and above'}. Name them with --aux-layers."
+        f"{origin}: auxiliary layers {list(indices)} (hidden_states indices) are not three of "
+        f"{known or '1 and above'}, ascending. Name them with --aux-layers."
     )
 
 

@@ -30,10 +30,13 @@ def _is_object(value: Any) -> bool:
 # what vtrim reads itself; dimensions are checked where the draft is shaped
 _TYPES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "architectures": (_is_names, "a list of names"),
-    **dict.fromkeys(("vtrim", "eagle_config", "transformer_layer_config"), (_is_object, "an object")),
+    **dict.fromkeys(
+        ("vtrim", "eagle_config", "transformer_layer_config"), (_is_object, "an object")
+    ),
     **dict.fromkeys(("vocab_size", "num_target_layers"), (_is_whole, "a whole number")),
     **dict.fromkeys(
-        ("bos_token_id", "eos_token_id", "pad_token_id"), (_is_token, "a token id or a list of them")
+        ("bos_token_id", "eos_token_id", "pad_token_id"),
+        (_is_token, "a token id or a list of them"),
     ),
 }
 
@@ -51,7 +54,7 @@ def read_config(path: Path) -> dict[str, Any]:
         for name, value in part.items() if isinstance(part, dict) else ():
             fits, wanted = _TYPES.get(name, (None, ""))
             if fits is not None and value is not None and not fits(value):
-                raise InputError(f"{path}: '{name}' is {str(value)[:60]!r}, not {wanted}.")
+                raise InputError(f"{path}: '{name}' is {value!r:.60}, not {wanted}.")
     return config
 
 

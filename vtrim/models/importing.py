@@ -212,7 +212,7 @@ def _shape(
     """Dimensions from the config, held against the tensors."""
     fused = list(tensors["fc.weight"].shape)
     if len(fused) != 2 or fused[1] != 3 * fused[0]:
-        wanted = [fused[0], 3 * fused[0]] if fused else "[d, 3d]"
+        wanted = [fused[0], 3 * fused[0]] if len(fused) == 2 else "[d, 3d]"
         raise InputError(
             f"{origin}: fc.weight is {fused}: a plain draft as wide as its target has {wanted}. "
             "Other widths need an own embedding, which vtrim lacks."

@@ -14,7 +14,7 @@ from vtrim.errors import OptionError
 
 Counts = npt.NDArray[np.int64]
 
-_MAX_EXPONENT = 30  # a fraction of 1e-99999999 takes minutes to write out
+_MAX_EXPONENT = 400  # of any double; a fraction of 1e-99999999 takes minutes to write out
 
 
 def exact_share(value: str | float | Fraction) -> Fraction:
