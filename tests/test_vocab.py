@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -107,3 +108,31 @@ def test_absolute_ids_stored_as_offsets_are_noticed(tmp_path: Path) -> None:
     path.write_bytes(save({"d2t": vocab.ids, "t2d": vocab.t2d}))
     with pytest.raises(InputError, match="d2t must hold offsets"):
         DraftVocab.load(path)
+
+
+@pytest.mark.parametrize(
+    ("tensors", "message"),
+    [
+        ({"d2t": np.array([2.4, 4.4, 7.4])}, "d2t is a ndarray of .*float64, not a list of whole"),
+        ({"d2t": np.array(2)}, "d2t is .*not a list of whole"),
+        ({"t2d": np.isin(np.arange(12), [2, 5, 9]) * 2}, "t2d is .*int64, not a mask"),
+        ({"t2d": np.isin(np.arange(12), [2, 5, 9]).reshape(2, 6)}, "t2d is .*not a mask"),
+    ],
+)
+def test_numbers_that_are_no_mapping_are_refused_not_rounded(
+    tmp_path: Path, tensors: dict[str, npt.NDArray[np.generic]], message: str
+) -> None:
+    path, vocab = tmp_path / "vocab.safetensors", DraftVocab.of([2, 5, 9], 12)
+    path.write_bytes(save({"d2t": vocab.d2t, "t2d": vocab.t2d, **tensors}))
+    with pytest.raises(InputError, match=rf"vocab\.safetensors: {message}"):
+        DraftVocab.load(path)
+
+
+def test_a_type_that_numpy_lacks_and_a_folder_are_refused(tmp_path: Path) -> None:
+    header = b'{"d2t":{"dtype":"BF16","shape":[1],"data_offsets":[0,2]}}'
+    path = tmp_path / "vocab.safetensors"
+    path.write_bytes(len(header).to_bytes(8, "little") + header + b"\0\0")
+    with pytest.raises(InputError, match="holds numbers of type 'BF16'"):
+        DraftVocab.load(path)
+    with pytest.raises(InputError, match="cannot be read"):
+        DraftVocab.load(tmp_path)

@@ -69,7 +69,9 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise InputError(f"{path}: no such file.") from error
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror or error}).") from error
+    except (ValueError, RecursionError) as error:  # cut, no text, a number too long, too deep
         raise InputError(f"{path}: not a whole JSON file ({error}).") from error
 
 

@@ -7,11 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from safetensors.torch import load_file, save_file
 
-from vtrim.artifacts import fingerprint_json
+from vtrim.artifacts import Run, fingerprint_json
 from vtrim.cli.main import main
+from vtrim.trimming.coverage import Coverage
 
 IDS = list(range(0, 54, 2))  # 27 of the 64 rows, the stop token 51 not among them
 Vtrim = Callable[..., tuple[int, str, str]]
@@ -164,6 +166,8 @@ def test_what_cannot_be_is_refused_in_one_line(
         ([draft, *few], "1 of 3 tokens are new to the draft"),
         ([draft, "--vocab", some, "-o", draft], "is the draft itself"),
         ([draft, *few, "--rope-theta", 0], "--rope-theta 0: must be above 0"),
+        ([draft, *few, "--rope-theta", "inf"], "--rope-theta inf: must be above 0 and finite"),
+        ([draft, *few, "--aux-layers", "1,2,900"], "[1, 2, 900] (hidden_states indices) are not"),
         ([draft, *few, "--aux-layers", "1,2"], "give three numbers"),
         ([draft, "--k", 3, "-o", "new", "--run", "none"], "Run `vtrim coverage` first"),
         ([target, *few], "not the plain EAGLE-3 draft"),
@@ -232,3 +236,92 @@ def test_on_a_real_chat_model_a_draft_extended_and_cut_leaves_greedy_replies_as_
     code, out, err = vtrim("eval", *where, "--max-new-tokens", 12, "--dtype", "fp32", "--json")
     assert code == 0, err
     assert json.loads(out)["identical_to_plain"] == 1.0
+
+
+def other_counts(folder: Path, size: int, *, noted: int | None = None) -> Run:
+    """A run whose counts are over ``size`` rows of an unknown tokenizer."""
+    run = Run(folder / "other")
+    counts = np.arange(size, dtype=np.int64)
+    Coverage(
+        counts=counts,
+        heldout_counts=counts * 0,
+        target_vocab_size=size,
+        tokenizer_length=size,
+        tokenizer_fingerprint="sha256:other",
+        data_fingerprint="sha256:data",
+    ).save(run.coverage)
+    run.update(target={"name": "other", "vocab_size": noted or size})
+    return run
+
+
+@pytest.mark.parametrize(("size", "noted"), [(40, None), (64, 40)])
+def test_counts_over_another_number_of_rows_choose_no_vocabulary(
+    vtrim: Vtrim,
+    tmp_path: Path,
+    target: Path,
+    random_draft: Callable[..., Path],
+    size: int,
+    noted: int | None,
+) -> None:
+    run = other_counts(tmp_path, size, noted=noted)
+    call = ["trim", random_draft(target), "--k", 9, "--run", run.root, "-o", "new"]
+    code, out, err = vtrim(*call)
+    assert (code, out) == (2, "")
+    assert "V, the rows of the target's head, differs: 64 here, 40 in" in err
+    assert not (tmp_path / "new").exists()
+
+
+def test_counts_of_another_tokenizer_than_the_target_s_choose_no_vocabulary(
+    vtrim: Vtrim, tmp_path: Path, target: Path, random_draft: Callable[..., Path]
+) -> None:
+    run, whole = other_counts(tmp_path, 64), random_draft(target)
+    call = ["trim", whole, "--k", 9, "--run", run.root, "-o", "new"]
+    code, out, err = vtrim(*call, "--target", target)
+    assert (code, out) == (2, "")
+    assert "tokenizer differs: sha256:" in err
+    assert "sha256:other in" in err
+    code, _, err = vtrim(*call)  # V agrees and nothing else is known: told
+    assert code == 0
+    assert "nothing tells whether ids mean the same tokens in" in err
+    assert "--target would" in err
+
+
+def test_a_folder_that_holds_a_draft_of_any_kind_is_kept_and_forced_leaves_one_head(
+    vtrim: Vtrim, tmp_path: Path, draft: Path
+) -> None:
+    new = tmp_path / "new"
+    call = ["trim", draft, "--vocab", ids_file(tmp_path, [0, 2]), "-o", "new"]
+    names = ["config.json", "model-1.safetensors", "model.safetensors.index.json"]
+    for name in [*names, "pytorch_model.bin", "pytorch_model.bin.index.json"]:
+        new.mkdir(exist_ok=True)
+        (new / name).write_text("old")
+        code, _, err = vtrim(*call)
+        assert (code, f"holds {name}; --force replaces it" in err) == (2, True)
+        code, _, err = vtrim(*call, "--force")
+        assert code == 0
+        assert (name == "config.json") or f"{name}: removed" in err
+        found = sorted(path.name for path in new.iterdir())
+        assert found == ["README.md", "config.json", "model.safetensors"]
+        for path in new.iterdir():
+            path.unlink()
+
+
+def test_what_is_no_draft_s_folder_is_refused_even_with_force(
+    vtrim: Vtrim, tmp_path: Path, draft: Path
+) -> None:
+    call = ["trim", draft, "--vocab", ids_file(tmp_path, [0, 2]), "--force", "-o"]
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "vocab.safetensors").write_text("mine")
+    Run(tmp_path / "run").update(target={})
+    cases = {
+        "ids.txt": "is a file; name a folder",
+        "full": "holds vocab.safetensors, which engines would read as weights",
+        "run": "is a run folder; name another",
+        "ids.txt/new": "cannot be made",
+    }
+    for output, message in cases.items():
+        code, out, err = vtrim(*call, output)
+        assert (code, out) == (2, ""), output
+        assert err.splitlines()[-1].startswith("error: ")
+        assert message in err
+    assert (tmp_path / "full" / "vocab.safetensors").read_text() == "mine"

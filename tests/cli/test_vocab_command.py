@@ -12,8 +12,10 @@ import pytest
 import torch
 
 from vtrim.artifacts import Run, write_json
+from vtrim.cli import common
 from vtrim.cli.main import main
 from vtrim.cli.token_text import quoted
+from vtrim.errors import InputError
 from vtrim.trimming.coverage import Coverage
 from vtrim.vocab import DraftVocab
 
@@ -265,3 +267,97 @@ def test_bad_calls_are_refused_in_one_line(run: Run, vtrim: Vtrim, tmp_path: Pat
 def test_texts_are_quoted_and_what_cannot_be_printed_is_escaped() -> None:
     assert quoted(' a"b\\n') == '" a\\"b\\\\n"'
     assert quoted("\t\x1b[31m語é") == '"\\t\\x1b[31m語é"'
+
+
+def test_a_file_in_the_way_is_replaced_only_when_asked(
+    run: Run, vtrim: Vtrim, tmp_path: Path
+) -> None:
+    precious = tmp_path / "precious.jsonl"
+    calls = (
+        ["export", "--format", "json", "--output", "precious.jsonl"],
+        ["import", str(run.root), "--to", "precious.jsonl"],
+    )
+    for call in calls:
+        precious.write_text("mine")
+        code, out, err = vtrim(*call)
+        assert (code, out) == (2, "")
+        assert "precious.jsonl exists; --force replaces it" in err
+        assert precious.read_text() == "mine"
+        assert vtrim(*call, "--force")[0] == 0
+        assert precious.read_bytes() != b"mine"
+
+
+def test_what_was_read_is_never_written_over(run: Run, vtrim: Vtrim, tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("0 3")
+    vtrim("export", "--format", "speculators", "--output", "arrays")
+    before = run.vocab.read_bytes()
+    cases = [
+        ["export", "--format", "json", "--output", str(run.vocab)],
+        ["export", "mine.txt", "--format", "json", "--output", "../" + tmp_path.name + "/mine.txt"],
+        ["export", "arrays/d2t.npy", "--format", "json", "--output", "arrays/t2d.npy"],
+        ["import", "mine.txt", "--to", "mine.txt"],
+    ]
+    for arguments in cases:
+        code, out, err = vtrim(*arguments, "--force")
+        assert (code, out) == (2, ""), arguments
+        assert "belongs to what was read; name another file" in err
+    assert run.vocab.read_bytes() == before
+    assert (tmp_path / "mine.txt").read_text() == "0 3"
+
+
+def test_a_folder_is_no_file_to_write(run: Run, vtrim: Vtrim) -> None:
+    for arguments in (["import", run.root, "--to", "."], ["export", "--format", "json", "-o", "."]):
+        code, out, err = vtrim(*arguments)
+        assert (code, out) == (2, "")
+        assert "is a folder; name a file" in err
+
+
+def test_a_size_that_is_the_run_s_alone_is_told(run: Run, vtrim: Vtrim, tmp_path: Path) -> None:
+    torch.save([9, 0, 3], tmp_path / "freq.pt")
+    told = f"V 20 from {run.manifest.relative_to(tmp_path)}"
+    assert told in vtrim("show", "freq.pt")[2]
+    assert told in vtrim("export", "freq.pt", "--format", "json", "--output", "ids.json")[2]
+    assert "V 20 from" not in vtrim("show", "freq.pt", "--target-vocab-size", 20)[2]
+    assert "V 20 from" not in vtrim("show")[2]
+
+
+def test_texts_are_those_of_the_vocabulary_s_own_tokenizer(
+    run: Run, vtrim: Vtrim, ask: Callable[..., dict[str, Any]], tmp_path: Path, tiny_target: Path
+) -> None:
+    code, out, err = vtrim("show", "--tokenizer", tiny_target)
+    assert (code, out) == (2, "")
+    assert "tokenizer" in err
+    assert "sha256:tok in vtrim-run/vocab.safetensors" in err
+    (tmp_path / "ids.txt").write_text("0 3")
+    run.update(target={"name": "t", "vocab_size": 20, "stop_ids": [19], "tokenizer_length": 20})
+    _, _, err = vtrim("show", "ids.txt", "--tokenizer", tiny_target)
+    assert "length differs: 25 here, 20 in vtrim-run/run.json" in err
+    torch.save([3, 30], tmp_path / "freq.pt")
+    told = ["diff", "freq.pt", "ids.txt", "--target-vocab-size", 32, "--tokenizer", tiny_target]
+    found = ask(*told)
+    assert found["only_a"]["listed"] == [
+        {"id": 30, "count": 0, "text": "(no token of the tokenizer)"}
+    ]
+    assert "does not tell its tokenizer" in vtrim(*told)[2]
+
+
+def test_the_template_a_run_counted_with_does_not_make_another_tokenizer(
+    run: Run, vtrim: Vtrim, tmp_path: Path, tiny_target: Path
+) -> None:
+    from vtrim.models.hub import load_tokenizer, tokenizer_fingerprint
+
+    template = tmp_path / "own.jinja"
+    template.write_text("{{ messages }}")
+    tokenizer = load_tokenizer(str(tiny_target))
+    tokenizer.chat_template = template.read_text()
+    known = {"tokenizer_fingerprint": tokenizer_fingerprint(tokenizer)}
+    DraftVocab.of(IDS, 20).save(run.vocab, known)
+    run.update(target={"vocab_size": 20, "chat_template": str(template), **known})
+    run.coverage.unlink()
+    assert vtrim("show", "--tokenizer", tiny_target)[0] == 0
+
+
+def test_json_says_no_nan(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(InputError, match="not finite"):
+        common.emit_json({"cosine": float("nan")})
+    assert capsys.readouterr().out == ""

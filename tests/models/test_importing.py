@@ -13,7 +13,9 @@ from torch import Tensor
 
 from vtrim.errors import InputError
 from vtrim.models.importing import HEAD, ImportTarget, import_draft
+from vtrim.models.layout import load_draft
 from vtrim.models.target_head import head_rows
+from vtrim.models.vocab_files import read_vocab
 from vtrim.vocab import DraftVocab
 
 Foreign = Callable[..., Path]
@@ -151,7 +153,11 @@ def test_variants_are_refused_by_name(
         ({"fc.weight": torch.zeros(32, 64)}, {}, r"fc\.weight is \[32, 64\]"),
         ({"d2t": torch.arange(3)}, {}, "d2t .3 entries. and t2d .15 of 32. name other ids"),
         ({HEAD: torch.zeros(14, 32)}, {}, "15 ids in its mapping, 14 head rows"),
-        ({}, {"num_attention_heads": 8}, r"q_proj\.weight is \[32, 64\], config\.json and vocabulary mean \[64, 64\]"),
+        (
+            {},
+            {"num_attention_heads": 8},
+            r"q_proj\.weight is \[32, 64\], config\.json and vocabulary mean \[64, 64\]",
+        ),
         ({}, {"eagle_aux_hidden_state_layer_ids": [1, 2]}, "not three numbers"),
         ({}, {"eagle_aux_hidden_state_layer_ids": [4, 6, 8]}, "are not three of 1 to 7"),
         ({}, {"eagle_config": {"eagle_aux_hidden_state_layer_ids": [4, 6, 7]}}, "not three of"),
@@ -201,7 +207,8 @@ def test_typed_layers_and_base_win(foreign: Foreign) -> None:
     assert carried.config["rope_scaling"]["factor"] == 4
     found = import_draft(folder, rope_theta=5e5, aux_layer_ids=(1, 2, 3))
     assert (found.shape.rope_theta, found.aux_layer_ids) == (5e5, (1, 2, 3))
-    assert (found.notes, found.config["rope_scaling"]) == ((), None)
+    assert found.config["rope_scaling"] is None
+    assert found.notes == ("--aux-layers: taken as typed, the target's layers are not known",)
 
 
 @pytest.mark.parametrize("size", [0, 7, 300, -1])
@@ -248,3 +255,99 @@ def test_the_ids_of_a_draft_of_any_layout_are_read_from_its_folder(foreign: Fore
         found = read_vocab(foreign(layout))
         assert found.format == "draft"
         assert found.vocab.fingerprint == DraftVocab.of(IDS, 32).fingerprint
+
+
+@pytest.mark.parametrize(
+    ("tensors", "message"),
+    [
+        ({"fc.weight": torch.zeros(32 * 96)}, r"fc\.weight is \[3072\]"),
+        ({"norm.weight": torch.zeros(31)}, r"norm\.weight is \[31\], .* mean \[32\]"),
+        ({"midlayer.mlp.down_proj.weight": torch.zeros(31, 48)}, r"down_proj.*\[31, 48\]"),
+        ({"midlayer.hidden_norm.weight": torch.zeros(1, 32)}, r"hidden_norm.*\[1, 32\]"),
+        ({HEAD: torch.zeros(15, 31)}, r"lm_head\.weight is \[15, 31\]"),
+        ({HEAD: torch.zeros(15 * 32)}, "15 ids in its mapping, 480 head rows"),
+        ({HEAD: torch.tensor(1.0)}, r"lm_head\.weight is one number"),
+        ({"norm.weight": torch.ones(32, dtype=torch.int8)}, "holds int8 numbers"),
+        ({"norm.weight": torch.full((32,), torch.nan)}, r"norm\.weight holds .* not finite"),
+        ({HEAD: torch.full((15, 32), torch.inf)}, r"lm_head\.weight holds .* not finite"),
+        ({"t2d": torch.zeros(32, dtype=torch.int64) + 2}, "t2d is .*not a mask"),
+    ],
+)
+def test_tensors_that_no_draft_of_this_shape_has_are_refused(
+    foreign: Foreign, tensors: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        import_draft(foreign("SpecForge", tensors))
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"vtrim": [1]}, "'vtrim' is .*, not an object"),
+        ({"vtrim": {"num_target_layers": "x"}}, "'num_target_layers' is 'x', not a whole number"),
+        ({"architectures": 5}, "'architectures' is 5, not a list of names"),
+        ({"eos_token_id": {}}, "'eos_token_id' is {}, not a token id"),
+        ({"eos_token_id": [[1]]}, "'eos_token_id' is .*, not a token id"),
+        ({"vocab_size": "abc"}, "'vocab_size' is 'abc', not a whole number"),
+        ({"eagle_config": [1]}, "'eagle_config' is .*, not an object"),
+    ],
+)
+def test_a_config_of_other_types_is_refused_in_one_line(
+    foreign: Foreign, config: dict[str, Any], message: str
+) -> None:
+    folder = foreign("SpecForge", config=config)
+    with pytest.raises(InputError, match=rf"config\.json: {message}"):
+        import_draft(folder)
+    with pytest.raises(InputError, match=rf"config\.json: {message}"):
+        load_draft(folder)
+    with pytest.raises(InputError, match=rf"config\.json: {message}"):
+        read_vocab(folder)
+
+
+@pytest.mark.parametrize("theta", [float("inf"), float("nan"), -5.0])
+def test_a_base_that_is_none_is_refused_unless_another_is_named(
+    foreign: Foreign, theta: float
+) -> None:
+    folder = foreign("SpecForge", config={"rope_theta": theta})
+    with pytest.raises(InputError, match="rope_theta"):
+        import_draft(folder)
+    assert import_draft(folder, rope_theta=1e4).shape.rope_theta == 1e4
+
+
+@pytest.mark.parametrize("layers", [(0, 2, 3), (1, 2, 8), (1, 2, 900), (3, 2, 1), (2, 2, 3)])
+def test_typed_layers_must_be_three_of_the_target_s(
+    foreign: Foreign, target: ImportTarget, layers: tuple[int, int, int]
+) -> None:
+    folder = foreign("SpecForge")
+    with pytest.raises(
+        InputError, match=r"--aux-layers: auxiliary layers .* are not three of 1 to"
+    ):
+        import_draft(folder, target, aux_layer_ids=layers)
+    if layers[2] < 8:
+        with pytest.raises(InputError, match="not three of 1 and above, ascending"):
+            import_draft(folder, aux_layer_ids=layers)
+
+
+def test_the_length_of_t2d_decides_v_and_a_config_that_says_otherwise_is_told(
+    foreign: Foreign,
+) -> None:
+    mask = torch.zeros(40, dtype=torch.bool)
+    mask[IDS] = True
+    folder = foreign("SpecForge", {"t2d": mask})
+    found = import_draft(folder)
+    assert found.vocab.target_vocab_size == found.shape.target_vocab_size == 40
+    assert "config.json says vocab_size 32; V is 40" in found.notes[0]
+    with pytest.raises(InputError, match=r"t2d has 40 entries, config\.json says vocab_size 32"):
+        load_draft(folder, num_target_layers=lambda: 8)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"vocab_size": ' + "1" * 5000 + "}", None])
+def test_a_config_too_deep_or_too_long_or_a_folder_is_refused(
+    foreign: Foreign, text: str | None
+) -> None:
+    path = foreign("SpecForge") / "config.json"
+    path.unlink()
+    path.mkdir() if text is None else path.write_text(text)
+    for read in (import_draft, load_draft, read_vocab):
+        with pytest.raises(InputError, match=r"config\.json: (cannot be read|not a whole JSON)"):
+            read(path.parent)

@@ -58,3 +58,36 @@ def test_weights_are_written_in_their_own_dtype_and_a_full_vocabulary_without_a_
     assert KEY not in config
     assert "num_target_layers" not in config["vtrim"]
     assert load_draft(tmp_path / "out", num_target_layers=lambda: 8).vocab.is_full
+
+
+@pytest.mark.parametrize(
+    ("tensors", "message"),
+    [
+        ({"d2t": torch.zeros(15) + 0.4}, "d2t is .*float32, not a list of whole numbers"),
+        ({"d2t": torch.zeros(15).bfloat16()}, "d2t is .*bfloat16, not a list of whole numbers"),
+        ({"t2d": torch.zeros(32, dtype=torch.int64) + 2}, "t2d is .*int64, not a mask"),
+        ({"t2d": torch.zeros(2, 16, dtype=torch.bool)}, "t2d is .*not a mask"),
+        ({"fc.weight": torch.zeros(32 * 96)}, "a matrix is expected"),
+    ],
+)
+def test_a_mapping_that_is_none_is_refused_not_rounded(
+    foreign: Foreign, tensors: dict[str, torch.Tensor], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        load_draft(foreign("SpecForge", tensors), num_target_layers=lambda: 8)
+
+
+def test_a_folder_that_cannot_be_made_or_read_is_refused(
+    foreign: Foreign, own_draft: Path, tmp_path: Path
+) -> None:
+    draft = import_draft(own_draft)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot be made"):
+        write_draft(tmp_path / "file" / "x", draft.tensors, draft.vocab, {}, "card")
+    folder = foreign("SpecForge")
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors").mkdir()
+    with pytest.raises(InputError, match="cannot be read"):
+        load_draft(folder, num_target_layers=lambda: 8)
+    with pytest.raises(InputError, match=r"holds no model\.safetensors"):
+        import_draft(folder)

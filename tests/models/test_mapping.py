@@ -128,3 +128,17 @@ def test_a_mask_may_hold_0_and_1_but_no_other_number() -> None:
     for wrong in (torch.tensor([0, 2]), torch.tensor([0.0, 1.0]), torch.ones(2, 2).bool()):
         with pytest.raises(InputError, match="not a mask of True and False"):
             as_mask(wrong, "x")
+
+
+def test_a_bfloat16_tensor_is_no_mapping() -> None:
+    with pytest.raises(InputError, match=r"d2t is a Tensor .*bfloat16, not a list"):
+        as_ints(torch.zeros(3).bfloat16(), "x", "d2t")
+    with pytest.raises(InputError, match=r"t2d is a Tensor .*bfloat16, not a mask"):
+        as_mask(torch.zeros(3).bfloat16(), "x")
+
+
+def test_the_remedy_for_what_can_be_both_works_for_every_command() -> None:
+    with pytest.raises(
+        InputError, match=r"vtrim vocab import 'a b\.pt' --format NAME --to ids\.safetensors"
+    ):
+        find_ids(np.array([0, 3, 4]), None, 20, "a b.pt")

@@ -90,3 +90,19 @@ def test_too_few_or_other_rows_are_refused() -> None:
         fit_new_rows(rows(9, 4, 0), rows(9, 4, 0), rows(1, 4, 0))
     with pytest.raises(InputError, match="head rows have 4 numbers, the target's 8"):
         fit_new_rows(rows(20, 4, 0), rows(20, 8, 0), rows(1, 8, 0))
+
+
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_rows_that_are_not_finite_spread_to_no_new_one(which: int) -> None:
+    trained, common, wanted = parts = rows(40, 4, 0), rows(40, 4, 1), rows(3, 4, 2)
+    parts[which][1, 2] = torch.nan
+    with pytest.raises(InputError, match="not finite"):
+        fit_new_rows(trained, common, wanted)
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_rows_of_zeros_give_no_map(which: int) -> None:
+    trained, common = parts = rows(40, 4, 0), rows(40, 4, 1)
+    parts[which].zero_()
+    with pytest.raises(InputError, match="no map from the target's head"):
+        fit_new_rows(trained, common, rows(3, 4, 2))

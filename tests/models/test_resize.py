@@ -91,3 +91,13 @@ def test_a_foreign_draft_cut_and_written_is_read_by_the_decoder(
     assert torch.allclose(loaded.model.logits(hidden), wanted, rtol=1e-4, atol=1e-5)
     assert loaded.aux_layer_ids == whole.aux_layer_ids == (2, 4, 5)
     assert loaded.vocab.ids.tolist() == [3, 9, 24]
+
+
+def test_new_rows_too_large_for_the_draft_s_dtype_are_refused(
+    foreign: Callable[..., Path],
+) -> None:
+    draft = import_draft(foreign("EAGLE"))
+    head = torch.randn(32, 32, generator=torch.Generator().manual_seed(0))
+    head[1] *= 1e9
+    with pytest.raises(InputError, match="too large for float16"):
+        change_vocabulary(draft, DraftVocab.of([1, 2, 3], 32), lambda: head)

@@ -194,3 +194,45 @@ def test_what_is_not_there_and_what_is_no_format_is_named(tmp_path: Path) -> Non
         read_vocab(tmp_path)
     with pytest.raises(OptionError, match=r"--format zip: unknown\. Known: vtrim, specforge"):
         write_vocab(VOCAB, tmp_path / "x", "zip")
+
+
+def test_a_pickle_of_another_kind_is_refused_without_a_word_of_torch(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "evil.pkl"
+    path.write_bytes(pickle.dumps({"d2t": Opens()}, protocol=4))
+    with pytest.raises(InputError, match=r"evil\.pkl: refused, .*loading it could run code"):
+        read_vocab(path, target_vocab_size=20)
+    assert capsys.readouterr().err == ""
+
+
+def test_json_too_deep_or_with_a_number_too_long_is_refused(tmp_path: Path) -> None:
+    for text in ("[" * 100_000, "[" + "1" * 5000 + "]"):
+        (tmp_path / "ids.json").write_text(text)
+        with pytest.raises(InputError, match="not whole JSON, or no list of ids"):
+            read_vocab(tmp_path / "ids.json", target_vocab_size=20)
+
+
+@pytest.mark.parametrize("name", ["vocab.safetensors", "vocab_mapping.pt", "model.safetensors"])
+def test_a_folder_with_the_name_of_a_file_holds_no_vocabulary(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    for path in (tmp_path, tmp_path / name):
+        with pytest.raises(InputError, match="holds no vocabulary"):
+            read_vocab(path)
+
+
+@pytest.mark.parametrize("value", [None, 5, ["a"], ""])
+def test_an_index_that_names_no_file_is_refused(tmp_path: Path, value: object) -> None:
+    weights = {"fc.weight": "model-1.safetensors", "d2t": value}
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": weights}))
+    with pytest.raises(InputError, match=r"its weight_map names .*, which is no file"):
+        read_vocab(tmp_path)
+
+
+def test_a_file_that_tells_no_rows_of_the_head_is_known_as_such(tmp_path: Path) -> None:
+    torch.save([9, 0, 3], tmp_path / "freq.pt")
+    VOCAB.save(tmp_path / "vocab.safetensors")
+    assert read_vocab(tmp_path / "freq.pt", assumed_size=20).assumed
+    assert not read_vocab(tmp_path / "freq.pt", target_vocab_size=20).assumed
+    assert not read_vocab(tmp_path / "vocab.safetensors", assumed_size=99).assumed

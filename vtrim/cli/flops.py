@@ -107,9 +107,7 @@ def flops(
     step = DraftStep(recursive=recursive, context=context, num_tokens=tokens)
     result: dict[str, Any] = {"model": source.name, **costs(shape, vocab, step)}
     if measure:
-        request = MeasureRequest(
-            source=source, shape=shape, chosen=vocab, context=context, **typed
-        )
+        request = MeasureRequest(source=source, shape=shape, chosen=vocab, context=context, **typed)
         result["measured"] = measure_times(folder, request)
     if json_output:
         common.emit_json(result)

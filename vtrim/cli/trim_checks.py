@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from vtrim.trimming.coverage import Coverage
 
 _KEPT = "model.safetensors"
-# engines read every file of tensors in a folder, and pytorch_model.bin first
-_WEIGHTS = ("*.safetensors", "pytorch_model*.bin", "*.index.json")
+# a draft's; engines read every file of tensors in a folder, and pytorch_model.bin first
+_WEIGHTS = ("model*.safetensors", "pytorch_model*.bin", "*.index.json")
 
 
 def check_output(output: Path, draft: Path, *, force: bool) -> None:
@@ -32,7 +32,14 @@ def check_output(output: Path, draft: Path, *, force: bool) -> None:
         raise OptionError(f"--output {output}: is the draft itself; name another folder.")
     if (output / "run.json").exists():
         raise OptionError(f"--output {output}: is a run folder; name another, e.g. draft-trimmed.")
-    there = [*_weight_files(output), *(p for p in [output / "config.json"] if p.exists())]
+    ours = _weight_files(output)
+    for path in sorted(output.glob("*.safetensors")):
+        if path not in ours:
+            raise OptionError(
+                f"--output {output}: holds {path.name}, which engines would read as weights; "
+                "name another folder, or move it away."
+            )
+    there = [*ours, *(p for p in [output / "config.json"] if p.exists())]
     if there and not force:
         raise OptionError(f"--output {output}: holds {there[0].name}; --force replaces it.")
 
@@ -85,7 +92,8 @@ def _check_sizes(call: TrimCall, draft: ImportedDraft, counted: int) -> None:
     remedy = "Counts of another target choose other tokens: name the draft's own run with --run."
     known = (run.read().get("target") or {}).get("vocab_size", size)
     for rows, origin in ((counted, run.coverage), (known, run.manifest)):
-        check_match(f"{draft.folder}: rows of the target's head", size, rows, str(origin), remedy)
+        what = f"{draft.folder}: V, the rows of the target's head,"
+        check_match(what, size, rows, str(origin), remedy)
 
 
 def check_tokenizer(call: TrimCall, draft: ImportedDraft, found: str | None, origin: Path) -> bool:
@@ -111,7 +119,7 @@ def check_tokenizer(call: TrimCall, draft: ImportedDraft, found: str | None, ori
     if not proven:
         common.note(
             f"{draft.folder}: nothing tells whether ids mean the same tokens in {origin}"
-            f"{'' if call.target else '; --target would'}"
+            f"{'; --target would' if found and not noted and not call.target else ''}"
         )
     return proven
 

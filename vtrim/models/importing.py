@@ -6,7 +6,6 @@ target where one is named; what would change what the draft computes is refused 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -128,6 +127,8 @@ def import_draft(
     check_tensors(tensors, shape, vocab, origin)
     if aux_layer_ids is not None:
         check_aux_layers(aux_layer_ids, shape.num_target_layers, "--aux-layers")
+        if not shape.num_target_layers:
+            notes.append("--aux-layers: taken as typed, the target's layers are not known")
     if rope_theta is not None:
         flat["rope_scaling"] = flat["rope_parameters"] = None
     return ImportedDraft(
@@ -225,11 +226,6 @@ def _shape(
         shape = DraftShape.from_target_config(source)
     except InputError as error:
         raise InputError(f"{origin}: {error}") from error
-    if not (math.isfinite(shape.rope_theta) and shape.rope_theta > 0):
-        raise InputError(
-            f"{origin}: rope_theta {shape.rope_theta} in config.json is no base above 0; "
-            "--rope-theta names the one it was trained with."
-        )
     return replace(shape, num_target_layers=layers)
 
 
