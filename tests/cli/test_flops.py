@@ -162,9 +162,7 @@ def test_an_option_of_a_measurement_is_refused_without_one(
 ) -> None:
     code, out, err = vtrim("flops", config, *option)
     assert (code, out) == (2, "")
-    assert err == (
-        f"error: {option[0]}: only --measure uses it. Leave it out, or add --measure.\n"
-    )
+    assert err == f"error: {option[0]}: only --measure uses it. Leave it out, or add --measure.\n"
 
 
 @pytest.mark.parametrize("options", [[], ["--measure"]])

@@ -86,7 +86,7 @@ def flops(
 
     _at_least("--context", context, 0)
     _at_least("--tokens", tokens, 1)
-    timing = {
+    timing: dict[str, Any] = {
         "num_draft_tokens": num_draft_tokens,
         "repeats": repeats,
         "threads": threads,

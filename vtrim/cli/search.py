@@ -143,6 +143,7 @@ def search(
         raise OptionError(f"{option}: only a model named with --target uses it. Leave it out.")
     folder = common.open_run(run)
     request = SearchRequest(settings=settings, source=source, storage=storage, gpu=gpu)
+    texts = {} if json_output else folder.read_token_texts()  # a damaged file stops it here
     result = run_search(folder, request)
     if json_output:
         artifact = {"artifact": str(folder.vocab)}
@@ -151,4 +152,4 @@ def search(
         from vtrim.cli.search_table import print_search
         from vtrim.cli.token_text import Texts
 
-        print_search(result, folder.vocab, Texts(None, folder.read_token_texts()))
+        print_search(result, folder.vocab, Texts(None, texts))

@@ -1,8 +1,8 @@
 """Where Optuna keeps the trials of a search: memory, a journal file or a database.
 
 A journal is a file of JSON lines, one for each operation. A process that is killed while it writes,
-or a power loss, leaves its last line cut; Optuna would glue the next record to it. So the cut part is moved to a
-file of its own before the journal is used, and nothing before it is touched.
+or a power loss, leaves its last line cut; Optuna would glue the next record to it. So the cut part
+is moved to a file of its own before the journal is used, and nothing before it is touched.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The search of arXiv:2603.05210: a Tree-structured Parzen Estimator over the vocabulary size.
 
 No size is tried twice by one search at a time: where TPE asks for one again, the nearest size not
-tried yet is taken. Each trial has a random state of its own, made from the seed and the number of trials before it, so the
-trials of a search do not depend on how many runs they were made in.
+tried yet is taken. Each trial has a random state of its own, made from the seed and the number of
+trials before it, so the trials of a search do not depend on how many runs they were made in.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from vtrim.artifacts import Run, read_json
+from vtrim.artifacts import Run, read_object
 from vtrim.errors import InputError, MismatchError
 from vtrim.trimming.coverage import Coverage
 from vtrim.vocab import DraftVocab
@@ -105,7 +105,7 @@ def read_facts(run: Run) -> Facts:
 
 
 def _read_if_there(path: Path) -> Any:
-    return read_json(path) if path.exists() else None
+    return read_object(path) if path.exists() else None
 
 
 def _counts(run: Run, search: dict[str, Any] | None) -> tuple[Coverage | None, list[str]]:
@@ -183,4 +183,4 @@ def _read_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
 def _read_evals(folder: Path) -> dict[str, dict[str, Any]]:
     """Results by file name, the newest last."""
     files = sorted(folder.glob("*.json"), key=lambda path: (path.stat().st_mtime_ns, path.name))
-    return {path.stem: read_json(path) for path in files}
+    return {path.stem: read_object(path) for path in files}
