@@ -198,7 +198,13 @@ def rows_of(path: Path) -> Iterator[Any]:
 def conversations_of(row: Any, columns: dict[str, str]) -> Iterator[tuple[list[Turn], bool]]:
     """(turns, only the last reply is new) of a row."""
     if columns:
-        names = [role for role in ("system", "user", "assistant") if row.get(columns.get(role))]
+        # an empty answer is an empty reply, whose end of turn counts; an empty prompt is none
+        filled = {role: row.get(column) for role, column in columns.items()}
+        names = [
+            role
+            for role in ("system", "user", "assistant")
+            if filled.get(role) or (role == "assistant" and filled.get(role) == "")
+        ]
         yield [{"role": role, "content": row[columns[role]]} for role in names], False
     elif "messages" in row or "conversations" in row:
         turns = row.get("messages") or row.get("conversations") or []

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vtrim.artifacts import Run, read_json, write_json, write_text
+from vtrim.artifacts import Run, read_object, write_json, write_text
 from vtrim.errors import InputError
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def token_texts(tokenizer: Any, ids: Iterable[int]) -> dict[str, str]:
 
 def _from_json(path: Path) -> Record | None:
     try:
-        return Record(**read_json(path))
+        return Record(**read_object(path))
     except (InputError, TypeError):
         return None
 
@@ -119,7 +119,7 @@ def _from_run(run: Run) -> Record | None:
         target=manifest["target"],
         data=manifest["data"],
         step=step,
-        config=read_json(run.target_config) if run.target_config.exists() else None,
+        config=read_object(run.target_config) if run.target_config.exists() else None,
         template=template.read_text(encoding="utf-8") if template.exists() else None,
-        texts=read_json(run.token_texts) if run.token_texts.exists() else {},
+        texts=run.read_token_texts(),
     )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from vtrim.artifacts import Run, check_match, read_json
+from vtrim.artifacts import Run, check_match, read_object
 from vtrim.cli import common
 from vtrim.cli.token_text import Texts, check_tokenizer
 from vtrim.errors import InputError, MismatchError, VtrimError
@@ -77,7 +77,7 @@ class VocabCall:
             tokenizer = load_tokenizer(self.tokenizer)
             check_tokenizer(tokenizer, self.tokenizer, run, found)
             return Texts(tokenizer, {})
-        known = read_json(run.token_texts) if run.token_texts.exists() else {}
+        known = run.read_token_texts()
         return Texts(None, known)
 
     def counts(self, source: Path | None, found: VocabFile) -> Coverage | None:
@@ -147,7 +147,7 @@ def describe(call: VocabCall, source: Path | None) -> dict[str, Any]:
 
 def _forced(run: Run, fingerprint: str) -> list[int] | None:
     """Ids that `vtrim search` seated first; None for vocabularies it did not choose."""
-    chosen = read_json(run.search) if run.search.exists() else {}
+    chosen = read_object(run.search) if run.search.exists() else {}
     return chosen.get("forced") if chosen.get("vocab_fingerprint") == fingerprint else None
 
 
