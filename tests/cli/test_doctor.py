@@ -172,6 +172,21 @@ def test_the_run_folder_shows_its_steps_and_the_next_command(tmp_path: Path) -> 
     assert found["report"].remedy == "vtrim report"
 
 
+def test_of_shards_alone_those_that_are_not_there_are_named(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    for number in (1, 3):
+        (run.root / f"coverage.{number}-of-4.npz").touch()
+    (run.root / "coverage.9-of-4.npz").touch()  # no shard
+    [found] = run_checks(run)
+    assert found.detail == "2 of 4 shards counted; not there yet: 2, 4"
+    assert "--shard 2/4" in found.remedy
+    run.update(target={"name": "toy"})
+    assert by_name(run_checks(run))["coverage"] == found
+    for number in (2, 4):
+        (run.root / f"coverage.{number}-of-4.npz").touch()
+    assert "--merge" in by_name(run_checks(run))["coverage"].remedy
+
+
 @pytest.mark.usefixtures("quick_ops")
 def test_names_are_printed_as_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = Run(tmp_path / "run")

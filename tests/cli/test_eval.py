@@ -11,6 +11,8 @@ import pytest
 
 from vtrim.artifacts import Run, fingerprint_file
 from vtrim.cli.main import main
+from vtrim.models.layout import load_draft
+from vtrim.vocab import DraftVocab
 
 Capture = pytest.CaptureFixture[str]
 CONTRACT = {
@@ -152,7 +154,8 @@ def refused(capsys: Capture, *arguments: object) -> str:
         (["--acceptor", "dropmatch", "--p-drop", "1"], "p_drop=1"),
         (["--acceptor", "dropmatch", "--heads", "0"], "heads=0"),
         (["--acceptor", "dropmatch", "--criterion", "maybe"], "Known: full"),
-        (["--acceptor", "greedy", "--heads", "5"], "heads"),
+        (["--acceptor", "greedy", "--heads", "5"], "--heads: only with --acceptor dropmatch"),
+        (["--p-drop", "0.02"], "--p-drop: only with --acceptor dropmatch, not with greedy"),
         (["--acceptor", "greedy", "--temperature", "1"], "rejection"),
         (["--temperature", "-1"], "temperature"),
         (["--temperature", "nan"], "temperature"),
@@ -174,6 +177,26 @@ def test_a_missing_draft_names_the_command_that_makes_it(tmp_path: Path, capsys:
     assert "vtrim train-draft" in refused(capsys, "--run", tmp_path)
     missing = ["--draft", tmp_path / "none", "--target", tmp_path]
     assert "no such draft" in refused(capsys, "--run", tmp_path, *missing)
+
+
+def test_a_draft_that_is_a_file_is_refused(tmp_path: Path, draft: Path, capsys: Capture) -> None:
+    file = draft / "model.safetensors"
+    line = refused(capsys, "--run", tmp_path, "--draft", file, "--target", tmp_path)
+    assert "not a folder; name the folder that holds" in line
+
+
+def test_a_draft_of_another_vocabulary_than_the_run_s_is_told_in_one_note(
+    tmp_path: Path, draft: Path, target: Path, capsys: Capture
+) -> None:
+    run = Run(tmp_path / "run")
+    DraftVocab.of(range(9), 54).save(run.vocab)
+    assert call(*on_words(run.root, draft, target)) == 0
+    lines = [line for line in capsys.readouterr().err.splitlines() if "not those of" in line]
+    assert len(lines) == 1
+    assert "holds 27 tokens" in lines[0]
+    load_draft(draft).vocab.save(run.vocab)
+    assert call(*on_words(run.root, draft, target)) == 0
+    assert "not those of" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("cut", ["cut_body", "cut_header", "empty"])

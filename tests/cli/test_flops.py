@@ -115,7 +115,13 @@ def test_the_times_of_this_machine_are_shown_and_left_in_the_run(
     options = ("--measure", "--repeats", 1, "--context", 8, "--num-draft-tokens", 2, "-k", 100)
     code, out, err = vtrim("flops", target, "--run", run.root, *options)
     assert code == 0, err
-    for shown in ("Verification", "mean over a chain of 2", "saved, measured", "rows; the line"):
+    for shown in (
+        "Verification",
+        "mean over a chain of 2",
+        "saved, measured",
+        "FLOPs here over a chain",
+        "rows; the line",
+    ):
         assert shown in out, shown
     assert "step_times.json written" in err
     measured = json.loads(run.step_times.read_text())

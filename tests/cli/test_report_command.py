@@ -54,3 +54,12 @@ def test_a_folder_without_a_run_is_one_line_and_exit_code_2(
     assert captured.out == ""
     assert captured.err.startswith("error: ")
     assert captured.err.count("\n") == 1
+
+
+def test_what_is_stale_is_told_on_the_terminal_too(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run.vocab.write_bytes(b"cut")
+    assert command("--run", run.root) == 0
+    captured = capsys.readouterr()
+    assert "warning: The run's vocabulary cannot be read" in captured.err

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -320,3 +321,48 @@ def test_the_tokens_at_the_edge_and_those_that_forcing_moves_are_named(
         [{"token": 21, "count": 4}],
         pytest.approx(0.04),
     )
+
+
+def hold_out(run: Run, heldout: dict[int, int], rows: int) -> None:
+    """Counts of which some are held out."""
+    array = np.zeros(64, dtype=np.int64)
+    for token, count in heldout.items():
+        array[token] = count
+    found = Coverage.load(run.coverage)
+    replace(found, heldout_counts=array, rows_heldout=rows).save(run.coverage)
+
+
+def test_a_floor_missed_on_held_out_rows_says_which_size_holds_it(
+    tmp_path: Path, vtrim: Vtrim
+) -> None:
+    run = make_run(tmp_path)
+    hold_out(run, {0: 5, 21: 4}, 9)  # without them 21 counts 0: the others come first
+    err = vtrim("search", "--run", tmp_path, "--cmin", "0.8", "--sampler", "exact")[2]
+    assert "on held-out conversations coverage is 55.6 %, below --cmin 80 %" in err
+    # 7 other counted ids, then those of no count in ascending order: 17 stand before id 21
+    assert "(k 25 would hold it there)" in err
+    assert "Only 9 conversations held out: read this figure with care." in err
+
+
+def test_few_held_out_rows_are_warned_of_and_many_are_not(tmp_path: Path, vtrim: Vtrim) -> None:
+    run = make_run(tmp_path)
+    hold_out(run, {0: 5}, 29)
+    assert "only 29 conversations held out" in vtrim("search", "--run", tmp_path)[2]
+    hold_out(run, {0: 5}, 30)
+    _, out, err = vtrim("search", "--run", tmp_path, "--json")
+    assert "held out" not in err
+    assert json.loads(out)["heldout_k"] == 1
+
+
+def test_the_shard_still_to_count_is_named(tmp_path: Path, vtrim: Vtrim) -> None:
+    run = make_run(tmp_path)
+    run.coverage.rename(tmp_path / "coverage.1-of-3.npz")
+    code, out, err = vtrim("search", "--run", tmp_path)
+    assert (code, out) == (2, "")
+    assert "shard 2/3, 3/3 is missing. Run `vtrim coverage` with --shard 2/3." in err
+
+
+def test_a_percentage_is_told_from_a_share(tmp_path: Path, vtrim: Vtrim) -> None:
+    for option in ("--alpha", "--cmin"):
+        err = vtrim("search", "--run", tmp_path, option, "60")[2]
+        assert f"For 60 % type {option} 0.6." in err

@@ -290,3 +290,64 @@ def test_a_storage_that_is_something_else_is_refused_and_kept(run: Run, vtrim: V
     assert (code, out) == (2, "")
     assert "not a record of an Optuna journal" in err
     assert run.coverage.read_bytes() == content
+
+
+SPEED = ("--objective", "throughput", "--json")
+EVAL = {
+    "lossless": False,
+    "acceptance_length": 9.0,
+    "exact": {"acceptance_length": 1.4},
+    "num_draft_tokens": 1,
+    "provenance": {"target_config_fingerprint": fingerprint_json(CONFIG), "draft_vocab_size": 3},
+}
+
+
+def test_an_eval_of_the_run_tells_its_a0(run: Run, vtrim: Vtrim) -> None:
+    write_json(run.step_times, MEASURED)
+    write_json(run.eval / "dropmatch.json", EVAL)
+    err = vtrim("search", "--run", run.root, *SPEED)[2]
+    # L = 1: a = tau - 1 = 0.4; three rows cover 0.8
+    assert "1.40 tokens a round with 1 drafted and k 3, so a0 about 0.50" in err
+    assert "search again with --a0 0.50" in err
+    assert "a0 about 0.50, as here" in vtrim("search", "--run", run.root, *SPEED, "--a0", "0.5")[2]
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        {**EVAL, "provenance": {**EVAL["provenance"], "target_config_fingerprint": "sha256:x"}},
+        {**EVAL, "exact": None},
+        {},
+        [],
+    ],
+)
+def test_an_eval_of_another_target_or_none_at_all_is_no_matter(
+    run: Run, vtrim: Vtrim, found: object
+) -> None:
+    write_json(run.step_times, MEASURED)
+    write_json(run.eval / "other.json", found)
+    code, _, err = vtrim("search", "--run", run.root, *SPEED)
+    assert (code, "a0" in err) == (0, False)
+
+
+def test_times_that_spread_are_warned_of_where_they_are_used(run: Run, vtrim: Vtrim) -> None:
+    rows = [{"tokens": n, "median_s": 0.03, "q25_s": 0.03, "q75_s": 0.06} for n in range(1, 5)]
+    write_json(run.step_times, {**MEASURED, "verify": rows, "draft": []})
+    err = vtrim("search", "--run", run.root, *SPEED)[2]
+    assert "step_times.json: the middle half of some times spreads over 100%" in err
+
+
+def test_speeds_are_plain_numbers_and_the_floor_is_named(run: Run, vtrim: Vtrim) -> None:
+    fast = [{**row, "median_s": 3e-5} for row in MEASURED["verify"]]
+    slow_head = {"base_s": 1e-6, "per_row_s": 1e-5}
+    write_json(run.step_times, {**MEASURED, "verify": fast, "draft_fit": slow_head})
+    out = vtrim("search", "--run", run.root, *SPEED[:2])[1]
+    assert "regret of TPE: none after" in out
+    assert "the floor cmin decides: by throughput alone the best k is 1 (" in out
+    assert "(* the floor decides)" in out
+    assert "L 3: tokens drafted a round; a0 0.75: chance that one is accepted" in out
+    assert "e+" not in out
+
+
+def test_a_budget_shows_no_utility(run: Run, vtrim: Vtrim) -> None:
+    assert "utility" not in vtrim("search", "--run", run.root, "--objective", "budget")[1]

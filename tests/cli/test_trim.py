@@ -325,3 +325,56 @@ def test_what_is_no_draft_s_folder_is_refused_even_with_force(
         assert err.splitlines()[-1].startswith("error: ")
         assert message in err
     assert (tmp_path / "full" / "vocab.safetensors").read_text() == "mine"
+
+
+def test_the_run_s_target_gives_the_rows_of_new_tokens_where_it_fits(
+    vtrim: Vtrim, tmp_path: Path, draft: Path, target: Path, inputs: Path
+) -> None:
+    data = inputs / "g11_bulk.jsonl"
+    assert vtrim("coverage", data, "--target", target, "--run", "a run")[0] == 0
+    more = ["--vocab", ids_file(tmp_path, sorted({*IDS, 51})), "--run", "a run", "-o"]
+    code, out, err = vtrim("trim", draft, *more, "new")
+    assert code == 0, err
+    assert f"target: {target}, the run's; another is named with --target" in err
+    assert "coverage of the run's counts: " in out
+    assert "vtrim eval --draft new --run 'a run'" in err
+    vtrim("trim", draft, *more, "named", "--target", target)
+    for name in ("model.safetensors", "README.md"):
+        files = [tmp_path / folder / name for folder in ("new", "named")]
+        assert files[0].read_bytes() == files[1].read_bytes()
+
+
+def test_a_run_s_target_of_other_sizes_or_another_draft_s_is_left_alone(
+    vtrim: Vtrim, tmp_path: Path, draft: Path, target: Path, inputs: Path
+) -> None:
+    data = inputs / "g11_bulk.jsonl"
+    assert vtrim("coverage", data, "--target", target, "--run", "run")[0] == 0
+    path = draft / "config.json"
+    config = json.loads(path.read_text())
+    few = ["--vocab", ids_file(tmp_path, [0, 2]), "--run", "run", "--force", "-o", "new"]
+    other = {**config["vtrim"], "target_config_fingerprint": "sha256:other"}
+    path.write_text(json.dumps({**config, "vtrim": other}))
+    code, _, err = vtrim("trim", draft, *few)
+    assert (code, "the run's" in err) == (0, False)
+    silent = {"num_target_layers": config["vtrim"]["num_target_layers"]}
+    path.write_text(json.dumps({**config, "vtrim": silent}))
+    code, _, err = vtrim("trim", draft, *few)
+    assert code == 0, err
+    assert "the run's, as its sizes fit the draft" in err
+    written = json.loads((tmp_path / "new" / "config.json").read_text())
+    assert "target" not in written["vtrim"]  # guessed, so not noted as known
+
+
+def test_base_model_and_licence_of_the_card_stay(vtrim: Vtrim, tmp_path: Path, draft: Path) -> None:
+    front = (
+        "---\nbase_model:\n- org/base\nlicense: llama3.1\nlicense_link: L\ntags: [x]\n---\n# y\n"
+    )
+    (draft / "README.md").write_text(front)
+    assert vtrim("trim", draft, "--vocab", ids_file(tmp_path, [0, 2]), "-o", "new")[0] == 0
+    card = (tmp_path / "new" / "README.md").read_text()
+    assert card.startswith(
+        "---\nbase_model:\n- org/base\nlibrary_name: vtrim\nlicense: llama3.1\nlicense_link: L\n"
+    )
+    (draft / "README.md").write_text("no front matter\nlicense: mine\n")
+    assert vtrim("trim", draft, "--vocab", ids_file(tmp_path, [0, 2]), "-o", "two")[0] == 0
+    assert "license: other\n" in (tmp_path / "two" / "README.md").read_text()

@@ -253,7 +253,7 @@ def test_bad_calls_are_refused_in_one_line(run: Run, vtrim: Vtrim, tmp_path: Pat
         (["show", "nothing.pt"], "nothing.pt: no such file"),
         (["show", "both.pt"], "can be offsets or absolute token ids"),
         (["show", "--run", "nowhere"], "Run `vtrim search` first"),
-        (["show", str(run.coverage)], "incomplete or not a file of torch.save"),
+        (["show", str(run.coverage)], "token counts, no vocabulary. `vtrim search` chooses"),
         (["show", str(run.root), "--target-vocab-size", "99"], "not for one of 99"),
     ]
     for arguments, message in cases:
@@ -361,3 +361,52 @@ def test_json_says_no_nan(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(InputError, match="not finite"):
         common.emit_json({"cosine": float("nan")})
     assert capsys.readouterr().out == ""
+
+
+def test_formats_go_by_the_name_of_their_reader_too(
+    run: Run, ask: Callable[..., dict[str, Any]], vtrim: Vtrim, tmp_path: Path
+) -> None:
+    for alias, name in {"sglang": "hot-token-ids", "eagle": "specforge"}.items():
+        named = ask("export", run.root, "--format", alias, "-o", f"{alias}.pt")
+        assert named["format"] == name
+        ask("export", "--format", name, "-o", f"{name}.pt")
+        assert (tmp_path / f"{alias}.pt").read_bytes() == (tmp_path / f"{name}.pt").read_bytes()
+    assert ask("show", "sglang.pt", "--format", "sglang")["k"] == 5
+    assert "sglang (= hot-token-ids)" in vtrim("show", "sglang.pt", "--format", "vllm")[2]
+
+
+def test_a_run_named_as_a_file_to_write_is_told_how_to_import_into_it(
+    run: Run, vtrim: Vtrim
+) -> None:
+    err = vtrim("import", run.root, "--to", run.root)[2]
+    assert "is a folder; name a file, or type `--to run --run" in err
+    assert "name a file in it" in vtrim("import", run.root, "--to", ".")[2]
+
+
+def test_archives_of_numpy_are_no_vocabulary(vtrim: Vtrim, tmp_path: Path) -> None:
+    np.savez(tmp_path / "other.npz", d2t=np.arange(3))
+    assert "other.npz: an archive of numpy arrays" in vtrim("show", "other.npz")[2]
+
+
+def test_the_held_out_share_of_a_search_s_choice_says_what_it_is(
+    run: Run, vtrim: Vtrim, ask: Callable[..., dict[str, Any]]
+) -> None:
+    assert "counted in its choice" not in vtrim("show")[1]
+    DraftVocab.of(IDS, 20).save(run.vocab, {"coverage_fingerprint": "sha256:c"})
+    assert "these rows counted in its choice" in vtrim("show")[1]
+    assert ask("show")["chosen_from_counts"] is True
+
+
+def test_without_counts_the_ends_are_listed_as_text(
+    ask: Callable[..., dict[str, Any]], vtrim: Vtrim, tmp_path: Path, tiny_target: Path
+) -> None:
+    (tmp_path / "ids.txt").write_text(" ".join(map(str, range(40, 50))))
+    named = ["show", "ids.txt", "--target-vocab-size", "512", "--tokenizer", tiny_target]
+    shown = ask(*named, "--limit", 5)
+    assert [token["id"] for token in shown["first_kept"]] == [40, 41, 42]
+    assert [token["id"] for token in shown["last_kept"]] == [48, 49]
+    assert all(token["text"] for token in shown["first_kept"])
+    assert "first ids kept" in vtrim(*named)[1]
+    for limit, sizes in {0: (0, 0), 1: (1, 0), 30: (10, 0)}.items():
+        ends = ask(*named, "--limit", limit)
+        assert (len(ends["first_kept"]), len(ends["last_kept"])) == sizes

@@ -133,8 +133,36 @@ def test_an_empty_and_a_cut_file_are_refused(renderer: Renderer, tmp_path: Path)
         source(renderer).from_file(empty)
     cut = tmp_path / "cut.jsonl"
     cut.write_text('{"prompt": "one"}\n{"prompt": "tw', encoding="utf-8")
-    with pytest.raises(InputError, match=r"cut\.jsonl:2"):
-        source(renderer).from_file(cut)
+    with pytest.raises(InputError, match=r"cut\.jsonl:2.*: repair the row\.$"):
+        source(renderer).from_file(cut)  # eval has no --skip-bad-rows
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"question": "the cat"},
+        {"question": "the cat", "answer": "dog"},
+        {"instruction": "the", "input": "cat"},
+        {"instruction": "the cat", "input": ""},
+        {"question_id": 81, "turns": ["the cat", "one"]},
+    ],
+)
+def test_a_question_an_instruction_or_the_first_turn_is_the_user_s_text(
+    row: dict[str, Any], renderer: Renderer, tmp_path: Path
+) -> None:
+    (prompt,) = source(renderer).from_file(write(tmp_path / "p.jsonl", row))
+    assert words(renderer, prompt.ids) == OPEN
+
+
+@pytest.mark.parametrize(
+    "row", [{"title": "the cat"}, {"turns": []}, {"question": 7}, {"text": None, "query": "one"}]
+)
+def test_rows_of_no_known_form_are_told_what_eval_reads(
+    row: dict[str, Any], renderer: Renderer, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match="`question`") as caught:
+        source(renderer).from_file(write(tmp_path / "p.jsonl", row))
+    assert "--map" not in str(caught.value)
 
 
 def test_the_limit_stops_the_reading(renderer: Renderer, tmp_path: Path) -> None:

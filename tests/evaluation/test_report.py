@@ -211,7 +211,51 @@ def test_the_speed_table_has_a_row_for_each_rule_beside_its_own_baseline(whole_r
         ["dropmatch", "exact"],
         ["dropmatch", "dropmatch (lossy)"],
     ]
-    assert rows[1][5:] == ["1.50", "11.0", "1.10", "1.05 to 1.15", "75.0 %", "0.0 %"]
+    assert rows[1][7:] == ["1.50", "11.0", "1.10", "1.05 to 1.15", "75.0 %", "0.0 %"]
+
+
+def measured_with(run: Run, name: str, **draft: Any) -> None:
+    """Says in a result which draft it was measured with."""
+    path = run.eval / f"{name}.json"
+    write_json(path, {**json.loads(path.read_text(encoding="utf-8")), "provenance": draft})
+
+
+def test_the_headline_takes_the_run_s_own_draft_and_the_table_names_the_others(
+    whole_run: Run,
+) -> None:
+    own = {"draft": "run/draft", "draft_fingerprint": "sha256:cc", "draft_vocab_size": 4096}
+    other = {"draft": "theirs", "draft_fingerprint": "sha256:dd", "draft_vocab_size": 32000}
+    measured_with(whole_run, "greedy", **own)
+    measured_with(whole_run, "dropmatch", **other)
+    facts = read_facts(whole_run)
+    found = {tile.label: tile for tile in tiles(facts)}
+    assert found["acceptance length"].value == "1.50"  # the newer dropmatch is of another draft
+    assert found["acceptance length"].note.endswith("by a draft of k = 4,096, not k*")
+    assert "lossy: dropmatch" not in found
+    drafts = {(row[0], *row[2:4]) for row in speed_rows(facts) if row[1] != "plain"}
+    assert drafts == {("greedy", "the run's own", "4,096"), ("dropmatch", "theirs", "32,000")}
+    assert [note for note in facts.notes if "eval/dropmatch.json" in note]
+
+
+def test_without_a_trained_draft_the_vocabulary_tells_whose_a_result_is(run: Run) -> None:
+    content = add_search(run, add_coverage(run))
+    add_evals(run)
+    measured_with(run, "greedy", draft_fingerprint="x", vocab_fingerprint="sha256:other")
+    fitting = content["vocab_fingerprint"]
+    measured_with(run, "dropmatch", draft_fingerprint="y", vocab_fingerprint=fitting)
+    facts = read_facts(run)
+    assert [facts.is_own(result) for result in facts.evals.values()] == [False, True]
+
+
+def test_a_draft_of_another_vocabulary_than_the_search_s_is_told_first(whole_run: Run) -> None:
+    whole_run.record("train-draft", {"draft_fingerprint": "x", "vocab_fingerprint": "sha256:old"})
+    write_json(whole_run.draft / "config.json", {"draft_vocab_size": 1234})
+    result = write_report(whole_run)
+    (note,) = result["notes"]
+    assert "trained for another vocabulary (k = 1,234)" in note
+    text = Page(read(whole_run)).text
+    assert text.index("Before you read the numbers") < text.index("trained for another vocabulary")
+    assert "Not in this report yet" not in text
 
 
 @pytest.mark.parametrize(
@@ -288,7 +332,7 @@ def test_a_number_that_was_not_measured_is_a_dash(whole_run: Run) -> None:
     write_json(path, {**numbers, "acceptor": "greedy", "lossless": True})
     facts = read_facts(whole_run)
     row = next(row for row in speed_rows(facts) if row[1] == "greedy (exact)")
-    assert row[5:] == ["-", "-", "-", "", "", "-"]
+    assert row[7:] == ["-", "-", "-", "", "", "-"]
     assert render(facts, [], None)
 
 

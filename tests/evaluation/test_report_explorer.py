@@ -149,6 +149,24 @@ def test_every_size_reads_what_the_curve_and_the_search_say(run: Run, coverage: 
                 assert found[name][i] == pytest.approx(content["curve"][series][drawn[k]], abs=6e-6)
 
 
+def test_usual_sizes_the_run_s_own_and_its_draft_s_can_be_reached(run: Run) -> None:
+    rows = 40_000
+    found = Coverage(
+        counts=np.arange(rows, 0, -1),
+        heldout_counts=np.zeros(rows, dtype=np.int64),
+        target_vocab_size=rows,
+        tokenizer_length=rows,
+        tokenizer_fingerprint="sha256:aa",
+        data_fingerprint="sha256:bb",
+        stop_ids=(STOP,),
+        rows_used=1,
+    )
+    keep(run, found, texts=False)
+    DraftVocab.of(range(777), rows).save(run.vocab)
+    write_json(run.draft / "config.json", {"draft_vocab_size": 1357})
+    assert {4096, 8192, 16_384, 32_000, 32_768, 777, 1357} <= set(shown(run)["k"])
+
+
 def test_intervals_and_first_misses_are_those_of_the_analysis(run: Run, coverage: Coverage) -> None:
     searched(run, coverage)
     found, curve = shown(run), coverage.curve()

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from vtrim.errors import InputError, OptionError
-from vtrim.models.vocab_files import FORMATS, read_vocab, write_vocab
+from vtrim.models.vocab_files import read_vocab, write_vocab
+from vtrim.models.vocab_formats import FORMATS
 from vtrim.vocab import DraftVocab
 
 IDS = [0, 3, 4, 9, 17]

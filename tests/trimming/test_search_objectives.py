@@ -17,7 +17,7 @@ from vtrim.shape import DraftShape
 from vtrim.trimming.coverage import Coverage
 from vtrim.trimming.search import align, build_objective, search
 from vtrim.trimming.settings import parse_settings
-from vtrim.trimming.throughput import ThroughputObjective, slim_terms
+from vtrim.trimming.throughput import ThroughputObjective, acceptance_of, slim_terms
 
 TIMES = StepTimes(
     verify_s=0.03,
@@ -267,3 +267,12 @@ def test_an_alignment_that_no_allowed_size_has_is_refused(
 ) -> None:
     with pytest.raises(OptionError, match=r"--align 64: no multiple of it lies between 6 .* 54"):
         search(word_coverage("g11_ties.jsonl"), toy_shape, parse_settings(align=64))
+
+
+def test_a_measured_length_gives_back_its_acceptance() -> None:
+    for tau in (1.0, 1.25, 1.5, 2.0):
+        assert acceptance_of(tau, 1) == pytest.approx(tau - 1, abs=1e-12)
+    for a in (0.1, 0.4, 0.9):
+        tau = (1 - a**4) / (1 - a)
+        assert acceptance_of(tau, 3) == pytest.approx(a, abs=1e-12)
+    assert (acceptance_of(0.5, 3), acceptance_of(4.5, 3)) == (0, 1)

@@ -18,6 +18,7 @@ from vtrim.errors import InputError
 
 __all__ = [
     "BAD_ROW",
+    "LEAVE_OUT",
     "ReadOptions",
     "Shard",
     "check_source_column",
@@ -28,6 +29,7 @@ __all__ = [
 
 BAD_ROW = "bad JSON"
 SOURCE_COLUMN = "source"
+LEAVE_OUT = ", or leave such rows out with --skip-bad-rows"  # coverage's advice
 _REPORT_EVERY = 256
 _LOOKED_AT = 300  # rows in which a column has to appear once
 
@@ -158,7 +160,7 @@ def _refuse(bad: Bad, origin: Origin, options: ReadOptions, skipped: SkipLog) ->
     if not options.skip_bad_rows:
         raise InputError(
             f"{origin}: not a whole JSON row ({bad.why}). vtrim reads JSONL, a JSON array or "
-            "parquet: repair the row, or leave such rows out with --skip-bad-rows."
+            f"parquet: repair the row{LEAVE_OUT}."
         )
     skipped.add(BAD_ROW, origin, bad.why)
 

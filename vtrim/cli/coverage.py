@@ -14,6 +14,7 @@ from vtrim.cli.coverage_merge import check_any_reply, merge_named
 from vtrim.cli.coverage_model import Model, check_keep, load_model
 from vtrim.cli.coverage_request import Request, make_request
 from vtrim.cli.coverage_shards import merge_when_complete, shard_path
+from vtrim.cli.coverage_stale import warn_stale
 from vtrim.cli.coverage_steps import count_replies, record_for
 from vtrim.cli.coverage_table import result_of, show
 from vtrim.errors import OptionError
@@ -78,7 +79,7 @@ def coverage(
         found, record = merge_named(data, folder.coverage)
         found.curve(keep or [])  # refuses a wrong id before anything is written
         check_any_reply(found, ", ".join(data))
-        record.save(folder, found)
+        _save(folder, found, record)
         _print(folder.coverage, found, record, keep or [], json_output)
         return
     request = make_request(
@@ -135,15 +136,21 @@ def _count(
     found, seconds = counted.coverage, time.monotonic() - started
     record = record_for(model, request, counted, artifact, seconds, keep)
     if shard is None:
-        record.save(run, found)
+        _save(run, found, record)
         _print(artifact, found, record, keep, json_output)
         return
     record.save_beside(artifact, found)
     whole = merge_when_complete(run, shard, found, record)
     if whole is not None:
         artifact, (found, record) = run.coverage, whole
-        record.save(run, found)
+        _save(run, found, record)
     _print(artifact, found, record, keep, json_output, shard=str(shard), merged=whole is not None)
+
+
+def _save(run: Run, found: Coverage, record: Record) -> None:
+    """Writes the run's counts; says what in it is of others."""
+    record.save(run, found)
+    warn_stale(run, found)
 
 
 def _print(

@@ -7,7 +7,7 @@ import signal
 import time
 import traceback
 from collections.abc import Iterator, Sequence
-from multiprocessing import connection, get_context
+from multiprocessing import connection, get_context, resource_tracker
 from typing import TYPE_CHECKING, Any, cast
 
 from vtrim.errors import InputError
@@ -49,6 +49,7 @@ def _start() -> tuple[Connection, SpawnProcess]:
     """A new worker, and the pipe to it. Ctrl-C is for this process: workers never see it."""
     here, there = _CONTEXT.Pipe()
     worker = _CONTEXT.Process(target=_work, args=(there,), daemon=True)
+    resource_tracker.ensure_running()  # the first start would start it, which unblocks Ctrl-C
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         worker.start()

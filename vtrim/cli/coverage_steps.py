@@ -129,6 +129,17 @@ def _check_any(
         raise InputError(f"--generated: no assistant tokens in {names} ({reasons}).")
 
 
+def _how_counted(found: Coverage, facts: Facts) -> str:
+    """By which way the used rows were counted, and how many by both."""
+    others = found.rows_used - facts.rows_fast
+    way = "rendered whole" + (" or recorded as ids" if "recorded" in found.rows_by_kind else "")
+    whole = f"the other {others:,} {way}; " if others else ""
+    return (
+        f"{facts.rows_fast:,} rows counted by segments, {facts.rows_checked:,} of them checked "
+        f"against the full render, all equal; {whole}encoder: {', '.join(sorted(facts.encoders))}"
+    )
+
+
 def _report(part: Part) -> None:
     """What was read, skipped, cut and straddled, in lines on stderr."""
     found, facts = part.coverage, part.facts
@@ -143,11 +154,7 @@ def _report(part: Part) -> None:
             "tokens, counted apart"
         )
     if facts.rows_checked:
-        common.note(
-            f"{facts.rows_fast:,} rows counted by segments; {facts.rows_checked:,} of them "
-            f"checked against the full render, all equal (encoder: "
-            f"{', '.join(sorted(facts.encoders))})"
-        )
+        common.note(_how_counted(found, facts))
     for line in sorted(facts.encoder_notes):
         common.note(line)
     for line in facts.skipped.lines():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -195,12 +196,17 @@ def run_checks(run: Run) -> Iterator[Check]:
 
     manifest = run.read()
     target = (manifest.get("target") or {}).get("name")
+    shards = list(shard_checks(run))
     if not run.manifest.exists():
-        yield Check("run folder", str(run.root), OPTIONAL, "no run here yet", STEPS["coverage"])
+        if not shards:
+            yield Check("run folder", str(run.root), OPTIONAL, "no run here yet", STEPS["coverage"])
+        yield from shards
         return
     yield Check("run folder", str(run.root), OK, f"target {target}")
     for name, command in STEPS.items():
-        if name == "eval" and any(run.eval.glob("*.json")):
+        if name == "coverage" and shards and name not in manifest["steps"]:
+            yield from shards
+        elif name == "eval" and any(run.eval.glob("*.json")):
             names = ", ".join(sorted(path.stem for path in run.eval.glob("*.json")))
             yield Check("run folder", name, OK, names)
         elif name in manifest["steps"]:
@@ -211,6 +217,25 @@ def run_checks(run: Run) -> Iterator[Check]:
     detail = str(run.report) if done else "not written"
     remedy = "" if done else "vtrim report"
     yield Check("run folder", "report", OK if done else OPTIONAL, detail, remedy)
+
+
+def shard_checks(run: Run) -> Iterator[Check]:
+    """Shards of counts that lie in the run folder, and which of them are not there yet."""
+    found: dict[int, set[int]] = {}
+    for path in run.root.glob("coverage.*-of-*.npz"):
+        match = re.fullmatch(r"coverage\.([1-9]\d*)-of-([1-9]\d*)\.npz", path.name)
+        if match and int(match[1]) <= int(match[2]):
+            found.setdefault(int(match[2]), set()).add(int(match[1]))
+    for count, there in sorted(found.items()):
+        missing = [number for number in range(1, count + 1) if number not in there]
+        detail = f"{len(there)} of {count} shards counted"
+        if missing:
+            names = ", ".join(map(str, missing[:8])) + (", ..." if len(missing) > 8 else "")
+            detail += f"; not there yet: {names}"
+            remedy = f"vtrim coverage DATA --shard {missing[0]}/{count}, with the others' options"
+        else:
+            remedy = f"vtrim coverage --merge {run.root}/coverage.*-of-{count}.npz"
+        yield Check("run folder", "coverage", OPTIONAL, detail, remedy)
 
 
 def all_checks(run: Run) -> tuple[list[Check], dict[str, Any]]:

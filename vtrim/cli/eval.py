@@ -46,7 +46,10 @@ def evaluate(
     seed: Annotated[int, typer.Option(min=0, help="Of every random draw.")] = 0,
     prompts: Annotated[
         Path | None,
-        typer.Option(help="Chat file, or rows with a raw `prompt` (default: held-out rows)."),
+        typer.Option(
+            help="Chat file, or rows with `prompt` (raw), `question`, `instruction` or `turns` "
+            "(default: held-out rows)."
+        ),
     ] = None,
     num_prompts: Annotated[int, typer.Option(min=1, help="Prompts at most.")] = 20,
     max_new_tokens: Annotated[int, typer.Option(min=1, help="Longest reply (tokens).")] = 128,

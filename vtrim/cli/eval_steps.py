@@ -53,8 +53,13 @@ class EvalCall:
         """Where the draft lies.
 
         Raises:
-            InputError: none was named and the run has none.
+            InputError: none was named and the run has none, or a file was named.
         """
+        if self.draft is not None and self.draft.exists() and not self.draft.is_dir():
+            raise InputError(
+                f"--draft {self.draft}: not a folder; name the folder that holds the draft's "
+                "config.json and model.safetensors."
+            )
         return self.draft or self.run.require(self.run.draft, "train-draft")
 
     @property
@@ -77,6 +82,11 @@ class EvalCall:
         """
         from vtrim.decoding.acceptors import make_acceptor
 
+        for option in self.options if self.acceptor in ("greedy", "rejection") else ():
+            raise OptionError(
+                f"--{option.replace('_', '-')}: only with --acceptor dropmatch, not with "
+                f"{self.acceptor}."
+            )
         return make_acceptor(
             self.acceptor, temperature=self.temperature, seed=self.seed, **self.options
         )
@@ -151,10 +161,17 @@ def _source(call: EvalCall) -> TargetSource:
 
 
 def _note_other_vocabulary(call: EvalCall, draft: LoadedDraft) -> None:
-    """Says when the run's draft does not hold the vocabulary that the run has chosen."""
-    if call.draft is None and call.run.vocab.exists():
+    """Says when the draft does not hold the vocabulary that the run has chosen."""
+    if call.run.vocab.exists():
         chosen = DraftVocab.load(call.run.vocab)
-        if chosen.fingerprint != draft.vocab.fingerprint:
+        if chosen.fingerprint == draft.vocab.fingerprint:
+            return
+        if call.draft is not None:
+            common.note(
+                f"{call.draft} holds {draft.vocab.size:,} tokens, not those of {call.run.vocab} "
+                f"({chosen.size:,})."
+            )
+        else:
             common.warn(
                 f"{call.run.draft} was trained with {draft.vocab.size:,} tokens, not with those of "
                 f"{call.run.vocab} ({chosen.size:,}): `vtrim train-draft` makes one for them."

@@ -24,6 +24,8 @@ def report(
     from vtrim.evaluation.report.page import write_report
 
     result = write_report(common.open_run(run), output)
+    for line in result["notes"]:
+        common.warn(line)
     for name in result["missing"]:
         common.note(f"not in the report yet: {name}")
     if json_output:

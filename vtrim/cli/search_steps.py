@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 from optuna.storages import BaseStorage
 
 from vtrim import __version__
-from vtrim.artifacts import Run, write_json
+from vtrim.artifacts import Run, read_object, write_json
 from vtrim.cli import common
 from vtrim.cli.search_target import other_target, own_target
 from vtrim.cli.search_times import step_times
+from vtrim.cli.search_warnings import coverage_file, note_eval, warn_of_heldout
 from vtrim.cli.target_config import ModelSource
 from vtrim.errors import OptionError
 from vtrim.flops.roofline import find_gpu
@@ -59,7 +60,7 @@ def run_search(run: Run, request: SearchRequest) -> SearchResult:
     settings = request.settings
     if request.gpu is not None:
         find_gpu(request.gpu)  # a wrong name stops before any file is read
-    coverage = Coverage.load(run.require(run.coverage, "coverage"))
+    coverage = Coverage.load(coverage_file(run))
     if request.source is None:
         target = own_target(run, coverage)
     else:
@@ -82,8 +83,11 @@ def run_search(run: Run, request: SearchRequest) -> SearchResult:
             additional=request.storage is not None,
         )
     _note_trials(result, request)
+    warn_of_heldout(result, coverage)
     target.record(run)
     _write(run, result)
+    config = read_object(run.target_config) if target.config is None else target.config
+    note_eval(run, result, config)
     return result
 
 
@@ -130,12 +134,6 @@ def _write(run: Run, result: SearchResult) -> None:
         "coverage_fingerprint": result.coverage_fingerprint,
         "vtrim": __version__,
     }
-    heldout = result.curve.heldout_coverage(result.chosen.k)
-    if heldout is not None and heldout < result.settings.cmin:
-        common.warn(
-            f"on held-out conversations coverage is {100 * heldout:.1f} %, below --cmin "
-            f"{100 * float(result.settings.cmin):g} %: the floor holds for the counted ones only."
-        )
     result.vocab.save(run.vocab, metadata)
     write_json(run.search, result.to_json())
     run.record("search", {**result.summary(), "artifact": str(run.vocab)})

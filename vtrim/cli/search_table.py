@@ -44,10 +44,17 @@ def _title(result: SearchResult) -> str:
     return f"Draft vocabulary: alpha {float(settings.alpha):g}, {floor}"
 
 
+def _columns(result: SearchResult) -> tuple[str, ...]:
+    """What is shown of a size besides its coverage; a budget weighs nothing, so no utility."""
+    if isinstance(result.objective, ThroughputObjective):
+        return ("tau", "tokens/s", "x full", "x plain")
+    return ("FLOPs saved",) if result.objective.name == "budget" else ("FLOPs saved", "utility")
+
+
 def _table(result: SearchResult) -> Table:
     """What the samplers found, and below it other sizes on the front of coverage and cost."""
     speed = isinstance(result.objective, ThroughputObjective)
-    last = ("tau", "tokens/s", "x full", "x plain") if speed else ("FLOPs saved", "utility")
+    last = _columns(result)
     table = Table(
         title=_title(result),
         title_justify="left",
@@ -75,9 +82,9 @@ def _table(result: SearchResult) -> Table:
     caption = ["* written"]
     if below:
         caption.append("- outside the floor or the range")
-    if speed:
-        caption.append("expected; x: against all rows in the head, against no draft")
     table.caption = "; ".join(caption)
+    if speed:
+        table.caption += "\nx full: speed against all rows in the head; x plain: against no draft"
     return table
 
 
@@ -91,12 +98,19 @@ def _cells(result: SearchResult, k: int) -> Iterator[str]:
         expected = objective.prediction(k)
         speed = expected["tokens_per_second"]
         yield f"{expected['acceptance_length']:.3f}"
-        yield f"{speed:,.0f}" if speed >= 1000 else f"{speed:.4g}"
+        yield _rate(speed)
         yield f"{expected['speedup_over_full']:.3f}"
         yield f"{expected['speedup_over_plain']:.3f}"
     else:
         yield f"{float(objective.flops_reduction(k)):.2%}"
-        yield f"{float(objective.utility(k)):.6f}"
+        if objective.name != "budget":
+            yield f"{float(objective.utility(k)):.6f}"
+
+
+def _rate(tokens_per_second: float) -> str:
+    """Four digits, and never in powers of ten."""
+    whole = tokens_per_second >= 1000
+    return f"{tokens_per_second:,.0f}" if whole else f"{tokens_per_second:.4g}"
 
 
 def _lines(result: SearchResult) -> Iterator[str]:
@@ -113,7 +127,10 @@ def _lines(result: SearchResult) -> Iterator[str]:
         yield from _alpha_lines(result.alpha_curve, result.chosen.k)
     if result.floor_binds and objective.name != "budget":
         free = objective.optimum(floor=False)
-        yield f"the floor cmin decides: by {objective.name} alone the best k is {free:,}"
+        line = f"the floor cmin decides: by {objective.name} alone the best k is {free:,}"
+        if isinstance(objective, ThroughputObjective):
+            line += f" ({_rate(objective.value(free))} tokens/s)"
+        yield line
     if result.aligned_from is not None:
         yield _alignment(result)
     if frequency := result.marginal_frequency:
@@ -147,13 +164,21 @@ def _regret(result: SearchResult) -> str:
     objective = result.objective
     feasible = sum(trial.feasible for trial in result.trials)
     if objective.name == "throughput":
-        lost = f"{100 * result.regret / result.exact.value:.1e} % of the speed"
+        lost = _small(100 * result.regret / result.exact.value, 3, " % of the speed")
     else:
-        lost = f"{result.regret:.1e}"
+        lost = _small(result.regret, 6)
     return (
         f"regret of TPE: {lost} after {len(result.trials)} trials ({feasible} hold the floor), "
         f"k {objective.kmin:,} to {objective.kmax:,}"
     )
+
+
+def _small(value: float, digits: int, unit: str = "") -> str:
+    """A number that is often 0, in plain digits."""
+    if value == 0:
+        return "none"
+    least = 10.0**-digits
+    return f"{value:.{digits}f}{unit}" if value >= least else f"below {least:.{digits}f}{unit}"
 
 
 def _plateau(result: SearchResult) -> str:
@@ -170,15 +195,19 @@ def _speed_lines(objective: ThroughputObjective, k: int) -> Iterator[str]:
     times = objective.times
     full = times.draft_s(objective.target_vocab_size)
     yield (
+        f"L {times.num_draft_tokens}: tokens drafted a round; a0 {objective.a0:g}: chance that one "
+        "is accepted with all rows in the head; tau: tokens expected a round, the target's own one "
+        "among them"
+    )
+    yield (
         f"times: verify {1e3 * times.verify_s:.3g} ms, plain step {1e3 * times.plain_s:.3g} ms, "
         f"draft step {1e3 * times.draft_s(k):.3g} ms at k, {1e3 * full:.3g} ms at "
         f"{objective.target_vocab_size:,} ({times.source})"
     )
     unseen = objective.prediction(k)["heldout_tokens_per_second"]
     if unseen is not None:
-        yield f"with the coverage of held-out conversations: {unseen:,.4g} tokens/s"
-    sizes = ", ".join(f"{row['a0']:g}: {row['k']:,}" for row in objective.a0_curve())
-    yield f"k by a0: {sizes}"
+        yield f"with the coverage of held-out conversations: {_rate(unseen)} tokens/s"
+    yield _sizes_by("a0", objective.a0_curve())
     yield (
         "an expectation, not a measurement: a0 is assumed the same for every size and place in "
         "the chain"
@@ -187,17 +216,22 @@ def _speed_lines(objective: ThroughputObjective, k: int) -> Iterator[str]:
 
 def _alpha_lines(alphas: dict[str, Any], k: int) -> Iterator[str]:
     rows = alphas["rows"]
-    sizes = ", ".join(
-        f"{row['alpha']:g}: {row['k']:,}{'*' if row['floor_binds'] else ''}" for row in rows
-    )
-    mark = " (* the floor decides)" if any(row["floor_binds"] for row in rows) else ""
-    yield f"k by alpha: {sizes}{mark}"
+    yield _sizes_by("alpha", rows)
     if alphas["interval"] is not None:
         low, high = alphas["interval"]
         yield (
             f"k {k:,} is within 0.001 of the best utility at every alpha from {low:.3f} to "
             f"{high:.3f}"
         )
+
+
+def _sizes_by(name: str, rows: Sequence[dict[str, Any]]) -> str:
+    """The best size for other values of one setting."""
+    sizes = ", ".join(
+        f"{row[name]:g}: {row['k']:,}{'*' if row['floor_binds'] else ''}" for row in rows
+    )
+    mark = " (* the floor decides)" if any(row["floor_binds"] for row in rows) else ""
+    return f"k by {name}: {sizes}{mark}"
 
 
 def _alignment(result: SearchResult) -> str:

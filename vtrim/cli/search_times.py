@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from vtrim.artifacts import Run, fingerprint_json, read_object
 from vtrim.cli import common
+from vtrim.cli.flops_measure import unsteady_times
 from vtrim.cli.search_target import SearchTarget
 from vtrim.errors import MismatchError, OptionError
 from vtrim.flops.roofline import BYTES_PER_WEIGHT, find_gpu, roofline_times, target_weights
@@ -46,9 +47,20 @@ def step_times(
             f"{run.step_times}: measured for {measured.get('target')}, not for this search's "
             "target. Run `vtrim flops --measure` again."
         )
-    return StepTimes.from_measurement(
+    times = StepTimes.from_measurement(
         measured, num_draft_tokens=settings.num_draft_tokens, origin=str(run.step_times)
     )
+    if unsteady := _unsteady(measured):
+        common.warn(f"{run.step_times}: {unsteady}")
+    return times
+
+
+def _unsteady(measured: dict[str, Any]) -> str | None:
+    """The warning about times that spread too far; None too where the file tells no spread."""
+    try:
+        return unsteady_times(measured)
+    except (KeyError, TypeError, ValueError, ZeroDivisionError):
+        return None
 
 
 def _roofline(

@@ -34,7 +34,9 @@ def trim(
     target: Annotated[
         str | None,
         typer.Option(
-            help="The draft's target: hub id, local folder or smollm2. Needed for new tokens."
+            help="The draft's target: hub id, local folder or smollm2. Needed for new tokens. "
+            "(default: the run's, where it fits the draft)",
+            show_default=False,
         ),
     ] = None,
     rope_theta: Annotated[
@@ -81,4 +83,4 @@ def trim(
         offline=offline,
     )
     result = run_trim(call)
-    common.emit_json(result) if json_output else show(result)
+    common.emit_json(result) if json_output else show(result, run)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,13 +20,19 @@ from vtrim.cli.trim_checks import (
     fitting_counts,
     remove_other_weights,
 )
+from vtrim.cli.trim_target import TrimTarget, find_target
 from vtrim.errors import OptionError
 
 if TYPE_CHECKING:
-    from vtrim.models.importing import ImportedDraft, ImportTarget
+    import numpy as np
+    import numpy.typing as npt
+
+    from vtrim.models.importing import ImportedDraft
     from vtrim.models.resize import Resized
     from vtrim.trimming.coverage import Coverage
     from vtrim.vocab import DraftVocab
+
+    Counts = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,12 +59,12 @@ def run_trim(call: TrimCall) -> dict[str, Any]:
     from vtrim.models.importing import import_draft
     from vtrim.models.resize import change_vocabulary
 
-    config = _target_config(call)
-    target = _import_target(call, config)
+    found = find_target(call)
+    target = None if found is None else found.to_import()
     draft = import_draft(
         call.draft, target, rope_theta=call.rope_theta, aux_layer_ids=call.aux_layers
     )
-    _check_target(call, draft, config)
+    _check_target(call, draft, found)
     coverage = fitting_counts(call, draft)
     vocab = _vocabulary(call, draft, coverage)
     counts = None if coverage is None else coverage.counts
@@ -68,16 +75,16 @@ def run_trim(call: TrimCall) -> dict[str, Any]:
     for line in draft.notes:
         common.note(f"{call.draft}: {line}")
     _warn_of_stop_ids(call, draft, vocab)
-    result = _facts(call, draft, resized)
-    _write(call, draft, resized, config, result)
+    result = _facts(call, draft, resized, counts)
+    _write(call, draft, resized, found, result)
     remove_other_weights(call.output)
     result["draft_fingerprint"] = fingerprint_file(call.output / "model.safetensors")
     result["artifact"] = str(call.output)
     return result
 
 
-def show(result: dict[str, Any]) -> None:
-    """The table on stdout, the folder on stderr."""
+def show(result: dict[str, Any], run: Path | None = None) -> None:
+    """The table on stdout, the folder on stderr. run: the folder that was typed."""
     table = Table(title=f"Draft vocabulary: {result['k_before']:,} -> {result['k']:,} tokens")
     table.add_column("head rows")
     table.add_column("number", justify="right")
@@ -85,6 +92,13 @@ def show(result: dict[str, Any]) -> None:
         table.add_row(name, f"{result[name]:,}")
     common.results.print(table)
     fit = result["new_rows"]
+    if result["coverage"] is not None:
+        common.results.print(
+            f"coverage of the run's counts: {result['coverage_before']:.2%} before, "
+            f"{result['coverage']:.2%} now",
+            markup=False,
+            soft_wrap=True,
+        )
     if fit:
         common.results.print(
             f"rows of new tokens: a map fitted on {fit['common']:,} tokens"
@@ -95,7 +109,8 @@ def show(result: dict[str, Any]) -> None:
             soft_wrap=True,
         )
     common.note(f"{result['artifact']} written ({result['layout']} layout read). Measure it with")
-    common.note(f"  vtrim eval --draft {result['artifact']}")
+    where = "" if run is None else f" --run {shlex.quote(str(run))}"
+    common.note(f"  vtrim eval --draft {shlex.quote(result['artifact'])}{where}")
 
 
 def _check_options(call: TrimCall) -> None:
@@ -107,53 +122,13 @@ def _check_options(call: TrimCall) -> None:
     check_output(call.output, call.draft, force=call.force)
 
 
-def _target_config(call: TrimCall) -> dict[str, Any] | None:
-    if call.target is None:
-        return None
-    common.hush_libraries()
-    from vtrim.models.hub import load_config
-
-    return load_config(
-        call.target,
-        revision=call.revision,
-        trust_remote_code=call.trust_remote_code,
-        offline=call.offline,
-    )
-
-
-def _import_target(call: TrimCall, config: dict[str, Any] | None) -> ImportTarget | None:
-    """What the import and the new rows may ask of the target; its head is read only then."""
-    if call.target is None or config is None:
-        return None
-    from functools import partial
-
-    from vtrim.models.importing import ImportTarget
-    from vtrim.models.target_head import head_rows
-    from vtrim.shape import DraftShape
-
-    shape = DraftShape.from_target_config(config)
-    return ImportTarget(
-        name=call.target,
-        num_layers=shape.num_target_layers,
-        vocab_size=shape.target_vocab_size,
-        hidden_size=shape.hidden_size,
-        head=partial(
-            head_rows,
-            call.target,
-            revision=call.revision,
-            trust_remote_code=call.trust_remote_code,
-            offline=call.offline,
-        ),
-    )
-
-
-def _check_target(call: TrimCall, draft: ImportedDraft, config: dict[str, Any] | None) -> None:
+def _check_target(call: TrimCall, draft: ImportedDraft, target: TrimTarget | None) -> None:
     """Refuses another target than the one vtrim trained the draft for."""
     known = draft.provenance.get("target_config_fingerprint")
-    if config is not None and known is not None:
+    if target is not None and known is not None:
         check_match(
-            f"{call.target}: config",
-            fingerprint_json(config),
+            f"{target.name}: config",
+            fingerprint_json(target.config),
             known,
             str(call.draft / "config.json"),
             f"The draft was trained for {draft.provenance.get('target', 'another target')}.",
@@ -188,9 +163,18 @@ def _warn_of_stop_ids(call: TrimCall, draft: ImportedDraft, vocab: DraftVocab) -
         common.warn(f"the new vocabulary lacks stop token ids {missing}: no reply's end is drafted")
 
 
-def _facts(call: TrimCall, draft: ImportedDraft, resized: Resized) -> dict[str, Any]:
+def _facts(
+    call: TrimCall, draft: ImportedDraft, resized: Resized, counts: Counts | None
+) -> dict[str, Any]:
     """The fields of ``--json``, less what is known after writing."""
+    from vtrim.trimming.analysis import covered_share
+
     vocab = resized.draft.vocab
+    sides = {"coverage_before": draft.vocab, "coverage": vocab}
+    covered = {
+        name: None if counts is None else covered_share(side.ids.tolist(), counts)
+        for name, side in sides.items()
+    }
     return {
         "draft": str(call.draft),
         "layout": draft.layout,
@@ -200,6 +184,7 @@ def _facts(call: TrimCall, draft: ImportedDraft, resized: Resized) -> dict[str, 
         "kept": resized.kept,
         "dropped": resized.dropped,
         "added": resized.added,
+        **covered,
         "new_rows": resized.fit.to_dict() if resized.fit else None,
         "dtype": str(draft.dtype).removeprefix("torch."),
         "notes": list(draft.notes),
@@ -211,18 +196,18 @@ def _write(
     call: TrimCall,
     draft: ImportedDraft,
     resized: Resized,
-    target_config: dict[str, Any] | None,
+    target: TrimTarget | None,
     facts: dict[str, Any],
 ) -> None:
     """The new folder: config with the draft's origin, card, weights in their own dtype."""
-    from vtrim.cli.trim_card import trim_card
+    from vtrim.cli.trim_card import origin_lines, trim_card
     from vtrim.models.layout import draft_config, write_draft
 
     names = ("target", "target_config_fingerprint", "tokenizer_fingerprint", "data_fingerprint")
     known = {name: draft.provenance[name] for name in names if name in draft.provenance}
-    if target_config is not None:
-        known |= {"target": call.target}
-        known |= {"target_config_fingerprint": fingerprint_json(target_config)}
+    if target is not None and target.known:
+        known |= {"target": target.name}
+        known |= {"target_config_fingerprint": fingerprint_json(target.config)}
     provenance = {
         **known,
         "version": __version__,
@@ -237,7 +222,7 @@ def _write(
     for name in ("rope_scaling", "rope_parameters"):
         if draft.config.get(name):
             config[name] = draft.config[name]
-    card = trim_card(facts, known.get("target"))
+    card = trim_card(facts, known.get("target"), origin_lines(draft.folder))
     write_draft(call.output, resized.draft.tensors, vocab, config, card)
 
 

@@ -26,7 +26,8 @@ ReadFormat = Annotated[
     str | None,
     typer.Option(
         "--format",
-        help="How to read files whose content does not tell: modelopt (offsets), hot-token-ids ...",
+        help="How to read files whose content does not tell: modelopt (ModelOpt: offsets), "
+        "hot-token-ids (SGLang), fr-spec (FR-Spec), specforge (SpecForge, EAGLE), speculators.",
     ),
 ]
 CoverageOption = Annotated[
@@ -56,7 +57,9 @@ def show(
 ) -> None:
     """Show one vocabulary: size, ids, stop tokens, and its edge where counts are there.
 
-    Example: vtrim vocab show draft/ --tokenizer smollm2
+    Without counts, the first and last ids kept are listed. Example:
+
+    vtrim vocab show draft/ --tokenizer smollm2
     """
     from vtrim.cli.vocab_steps import VocabCall, describe
     from vtrim.cli.vocab_table import print_vocab
@@ -151,7 +154,9 @@ def export(
         str,
         typer.Option(
             "--format",
-            help="specforge, speculators, modelopt, fr-spec, hot-token-ids, json, text or vtrim.",
+            help="What the other project reads. SpecForge, EAGLE: specforge (or eagle); "
+            "speculators: speculators; ModelOpt: modelopt; FR-Spec: fr-spec; SGLang's "
+            "--speculative-token-map: hot-token-ids (or sglang); anyone: json, text; vtrim: vtrim.",
             show_default=False,
         ),
     ],
@@ -188,4 +193,4 @@ def export(
         common.emit_json(result)
         return
     for file in result["files"]:
-        common.results.print(f"{file} ({file_format})", markup=False, soft_wrap=True)
+        common.results.print(f"{file} ({result['format']})", markup=False, soft_wrap=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,9 +70,10 @@ def give(
     Raises:
         OptionError: a file is in the way, or there is no such format.
     """
-    from vtrim.models.vocab_files import files_of, known_format, write_vocab
+    from vtrim.models.vocab_files import files_of, write_vocab
+    from vtrim.models.vocab_formats import known_format
 
-    known_format(file_format)
+    file_format = known_format(file_format) or "vtrim"
     found = call.read(source)
     _check_free(f"--output {output}", files_of(output, file_format), found, force=force)
     files = write_vocab(found.vocab, output, file_format, found.metadata)
@@ -90,7 +92,7 @@ def _check_free(option: str, files: list[Path], found: VocabFile, *, force: bool
     """Refuses to write over the file that was read, and over others unless that was asked for."""
     for file in files:
         if file.is_dir():
-            raise OptionError(f"{option}: {file} is a folder; name a file.")
+            raise OptionError(f"{option}: {file} is a folder; {_remedy(option, file)}.")
         if not file.exists():
             continue
         of_draft = found.format == "draft" and file.parent.samefile(found.path.parent)
@@ -98,6 +100,13 @@ def _check_free(option: str, files: list[Path], found: VocabFile, *, force: bool
             raise OptionError(f"{option}: {file} belongs to what was read; name another file.")
         if not force:
             raise OptionError(f"{option}: {file} exists; --force replaces it.")
+
+
+def _remedy(option: str, folder: Path) -> str:
+    """What to type where a folder stands in place of a file."""
+    if option.startswith("--to ") and (folder / "run.json").exists():
+        return f"name a file, or type `--to run --run {shlex.quote(str(folder))}`: that run's own"
+    return "name a file in it"
 
 
 def _read_files(found: VocabFile) -> list[Path]:

@@ -138,8 +138,12 @@ def describe(call: VocabCall, source: Path | None) -> dict[str, Any]:
         "fingerprint": vocab.fingerprint,
         "metadata": dict(found.metadata),
         **dict.fromkeys(("counted_tokens", "coverage", "heldout_coverage")),
-        **{name: [] for name in ("rarest_kept", "missed_most")},
+        "chosen_from_counts": "coverage_fingerprint" in found.metadata
+        and "imported_from" not in found.metadata,
+        **{name: [] for name in ("rarest_kept", "missed_most", "first_kept", "last_kept")},
     }
+    if coverage is None and call.tokenizer is not None:
+        result |= _ends(ids, call.texts(call.own_run(source), found), call.limit)
     if coverage is not None:
         result |= _judged(coverage, ids, call.texts(call.own_run(source), found), call.limit)
     return result
@@ -149,6 +153,13 @@ def _forced(run: Run, fingerprint: str) -> list[int] | None:
     """Ids that `vtrim search` seated first; None for vocabularies it did not choose."""
     chosen = read_object(run.search) if run.search.exists() else {}
     return chosen.get("forced") if chosen.get("vocab_fingerprint") == fingerprint else None
+
+
+def _ends(ids: Counts, texts: Texts, limit: int) -> dict[str, Any]:
+    """The lowest and highest ids, for vocabularies that no counts rank; none listed twice."""
+    first = ids[: (limit + 1) // 2]
+    last = ids[first.size :][-(limit // 2) :] if limit > 1 else ids[:0]
+    return {"first_kept": listed(None, first, texts), "last_kept": listed(None, last, texts)}
 
 
 def _stop_ids(run: Run, coverage: Coverage | None, found: VocabFile) -> dict[str, Any] | None:

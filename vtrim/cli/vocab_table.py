@@ -19,6 +19,9 @@ def print_vocab(result: dict[str, Any]) -> None:
     stops = result["stop_ids"]
     if stops and stops["missing"]:
         common.warn(f"stop token ids {stops['missing']} are missing: no reply's end is drafted")
+    for name in ("first", "last"):
+        if result[f"{name}_kept"]:
+            common.results.print(_tokens(f"{name} ids kept", result[f"{name}_kept"]))
     if result["rarest_kept"]:
         common.results.print(_tokens("rarest kept", result["rarest_kept"]))
     if result["missed_most"]:
@@ -47,7 +50,10 @@ def _facts(result: dict[str, Any]) -> list[tuple[str, str]]:
         share = f"{result['coverage']:.2%} of {result['counted_tokens']:,} counted tokens"
         facts.append(("coverage", share))
     if result["heldout_coverage"] is not None:
-        facts.append(("of the held-out rows", f"{result['heldout_coverage']:.2%}"))
+        share = f"{result['heldout_coverage']:.2%}"
+        if result["chosen_from_counts"]:
+            share += " (these rows counted in its choice; `vtrim search` leaves them out)"
+        facts.append(("of the held-out rows", share))
     return [*facts, ("fingerprint", result["fingerprint"])]
 
 

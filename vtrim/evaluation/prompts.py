@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from vtrim.artifacts import Run
+from vtrim.chat.columns import listed
 from vtrim.chat.conversation import (
     Conversation,
     Message,
@@ -18,7 +19,7 @@ from vtrim.chat.conversation import (
     conversation_of,
     is_heldout,
 )
-from vtrim.chat.read import check_text, read_rows
+from vtrim.chat.read import LEAVE_OUT, check_text, read_rows
 from vtrim.chat.render import Renderer
 from vtrim.chat.run_data import run_conversations
 from vtrim.chat.skips import SkipLog
@@ -27,6 +28,11 @@ from vtrim.chat.turns import check_unicode
 from vtrim.errors import InputError
 
 Ids = Sequence[int]
+
+_ACCEPTED = (
+    "a prompt is the text of `prompt`, `question` or `instruction`, the first of `turns`, or a "
+    "conversation in `messages`"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +58,18 @@ class PromptSource:
     def from_file(self, path: Path) -> list[Prompt]:
         """Prompts of a file, in its order.
 
-        A row is a conversation, or a raw text under ``prompt`` that is encoded as it is.
+        A row is a conversation, a raw text under ``prompt`` that is encoded as it is, or a user's
+        text under ``question`` or ``instruction`` or first in ``turns``.
 
         Raises:
             InputError: the file cannot be read, or no row is usable.
         """
         rows = read_rows(path, skipped=self.skipped)
-        return self._first_usable(
-            ((origin, self._row_ids(row, origin)) for origin, row in rows), str(path)
-        )
+        prompts = ((origin, self._row_ids(row, origin)) for origin, row in rows)
+        try:
+            return self._first_usable(prompts, str(path))
+        except InputError as error:  # eval leaves no bad rows out
+            raise InputError(str(error).replace(LEAVE_OUT, "")) from error
 
     def heldout(self, run: Run) -> list[Prompt]:
         """Distinct prompts of held-out conversations, ordered by a hash of their content.
@@ -83,7 +92,7 @@ class PromptSource:
             if isinstance(text, str):
                 check_unicode(text)
                 return self.renderer.encode_text(text) if text.strip() else []
-            conversation = conversation_of(row, origin)
+            conversation = _conversation_of(row, origin)
             check_text(conversation)
             return self._conversation_ids(conversation)
         except RowError as error:
@@ -130,6 +139,38 @@ class PromptSource:
             reasons = "; ".join(self.skipped.lines()) or "there are none"
             raise InputError(f"{where}: no prompt can be answered ({reasons}).")
         return prompts
+
+
+def _conversation_of(row: Any, origin: Origin) -> Conversation:
+    """The conversation in a row, else the user's text alone that asks for a reply.
+
+    Raises:
+        RowError: there is neither; says what rows are read.
+    """
+    try:
+        return conversation_of(row, origin)
+    except RowError as error:
+        if error.reason != "no messages" or not isinstance(row, dict):
+            raise
+        text = _question(row)
+        if text is not None:
+            return conversation_of({"messages": [{"role": "user", "content": text}]}, origin)
+        if "--map" not in error.detail:  # an option of coverage
+            raise
+        raise RowError(error.reason, f"columns {listed(row)}: {_ACCEPTED}") from error
+
+
+def _question(row: Mapping[str, Any]) -> str | None:
+    """The text under ``question``, the first of ``turns``, or the ``instruction`` (and input)."""
+    turns = row.get("turns")
+    first = turns[0] if isinstance(turns, list) and turns else None
+    asked = "\n\n".join(
+        text
+        for text in (row.get("instruction"), row.get("input"))
+        if isinstance(text, str) and text
+    )
+    texts = (row.get("question"), first, asked if "instruction" in row else None)
+    return next((text for text in texts if isinstance(text, str)), None)
 
 
 def before_last_reply(messages: Sequence[Message]) -> Sequence[Message]:

@@ -56,6 +56,26 @@ def kind_of(path: Path) -> Kind:
     return "other"
 
 
+def refuse_counts(file: Path) -> None:
+    """Refuses numpy's archives, which begin as torch's do: ``vtrim coverage`` writes one.
+
+    Raises:
+        InputError: it is one.
+    """
+    try:
+        with zipfile.ZipFile(file) as archive:
+            names = archive.namelist()
+    except (zipfile.BadZipFile, OSError):  # cut, or older than torch's archives
+        return
+    if "counts.npy" in names:
+        raise InputError(
+            f"{file}: token counts, no vocabulary. `vtrim search` chooses one from them; "
+            "--coverage takes them to judge a vocabulary by."
+        )
+    if any(name.endswith(".npy") for name in names):
+        raise InputError(f"{file}: an archive of numpy arrays; name the d2t.npy in a folder.")
+
+
 def read_pickle(path: Path) -> Any:
     """What ``torch.save`` wrote, on the CPU.
 

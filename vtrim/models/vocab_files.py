@@ -27,17 +27,21 @@ import numpy as np
 import torch
 
 from vtrim.artifacts import atomic_path, write_text
-from vtrim.errors import InputError, OptionError
-from vtrim.models.checkpoint import INDEXES, WEIGHTS, Checkpoint, kind_of, read_pickle
+from vtrim.errors import InputError
+from vtrim.models.checkpoint import (
+    INDEXES,
+    WEIGHTS,
+    Checkpoint,
+    kind_of,
+    read_pickle,
+    refuse_counts,
+)
 from vtrim.models.draft_vocab import draft_mapping
 from vtrim.models.foreign_config import read_config
 from vtrim.models.mapping import FoundVocab, Meaning, as_ints, as_mask, find_ids
+from vtrim.models.vocab_formats import known_format
 from vtrim.vocab import DraftVocab
 
-FORMATS = (
-    *("vtrim", "specforge", "speculators", "modelopt"),
-    *("fr-spec", "hot-token-ids", "json", "text"),
-)
 MAPPING = "vocab_mapping.pt"
 EAGLE_CACHE = "cache.pt"  # the same content as EAGLE's trainer writes it
 RUN_VOCAB = "vocab.safetensors"
@@ -85,7 +89,7 @@ def read_vocab(
     Raises:
         InputError: it is missing, incomplete, of no known kind, ambiguous, or another target's.
     """
-    known_format(file_format)
+    file_format = known_format(file_format)
     file = _inside(path) if path.is_dir() else path
     if not file.exists():
         raise InputError(f"{file}: no such file.")
@@ -121,7 +125,7 @@ def write_vocab(
     Raises:
         OptionError: there is no such format.
     """
-    known_format(file_format)
+    file_format = known_format(file_format) or "vtrim"
     if file_format == "vtrim":
         vocab.save(path, dict(metadata or {}))
     elif file_format == "speculators":
@@ -140,16 +144,6 @@ def write_vocab(
 def files_of(path: Path, file_format: str) -> list[Path]:
     """The files that ``write_vocab`` writes."""
     return [path / name for name in _ARRAYS] if file_format == "speculators" else [path]
-
-
-def known_format(file_format: str | None) -> None:
-    """Refuses a format that does not exist.
-
-    Raises:
-        OptionError: names those that do.
-    """
-    if file_format is not None and file_format not in FORMATS:
-        raise OptionError(f"--format {file_format}: unknown. Known: {', '.join(FORMATS)}.")
 
 
 def _inside(folder: Path) -> Path:
@@ -173,6 +167,7 @@ def _read(
     if kind == "tensors":
         return _read_tensors(file, sizes[0])
     if kind == "saved":
+        refuse_counts(file)
         return (*_read_saved(file, sizes, meaning), {})
     return (*_read_list(file, size), {})
 

@@ -117,6 +117,17 @@ class CoverageCurve:
         k = int(np.searchsorted(self.running_covered, needed))
         return k if k <= self.max_k else None
 
+    def smallest_heldout_k(self, share: str | float | Fraction) -> int | None:
+        """The smallest k that covers ``share`` of the held-out tokens, chosen without them.
+
+        None when no size does, or nothing was held out.
+        """
+        if not self.heldout_total:
+            return None
+        needed = math.ceil(exact_share(share) * self.heldout_total)
+        k = int(np.searchsorted(self.heldout_covered, needed))
+        return k if k <= self.max_k else None
+
     def ids(self, k: int) -> list[int]:
         """The k kept target ids, ascending.
 

@@ -143,6 +143,7 @@ class SearchResult:
             "sampler": settings.sampler,
             "coverage": self.chosen.coverage,
             "heldout_coverage": self.curve.heldout_coverage(self.chosen.k),
+            "heldout_k": self.curve.smallest_heldout_k(settings.cmin),
             "flops_reduction": self.chosen.flops_reduction,
             "utility": self.chosen.utility,
             "value": self.chosen.value,

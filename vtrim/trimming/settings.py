@@ -163,7 +163,7 @@ def _share(option: str, value: str | float | Fraction) -> Fraction:
         share = exact_share(value)
     except ValueError as error:
         raise OptionError(f"{option} {value}: not a number; it must lie in [0, 1].") from error
-    if 1 < share <= 100 and option == "--cmin":
+    if 2 <= share <= 100:
         meant = f"{float(share / 100):g}"
         raise OptionError(
             f"{option} {value}: must lie in [0, 1]; a share between 0 and 1 is meant, not a "

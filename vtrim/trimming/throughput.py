@@ -101,7 +101,8 @@ class ThroughputObjective(Objective):
         for a0 in A0_SHOWN:
             k = self._best(a0, floor=True)
             speed = float(self._speeds(a0, k, k)[0])
-            rows.append({"a0": a0, "k": k, "speedup_over_plain": speed / self.plain_speed})
+            row = {"a0": a0, "k": k, "speedup_over_plain": speed / self.plain_speed}
+            rows.append({**row, "floor_binds": k > self._best(a0, floor=False)})
         return rows
 
     def _tau(self, coverage: float) -> float:
@@ -136,6 +137,21 @@ class ThroughputObjective(Objective):
         tau *= times.batch
         tau /= cycle
         return tau
+
+
+def acceptance_of(acceptance_length: float, num_draft_tokens: int) -> float:
+    """The a of 1 + a + .. + a^L = tau: what a measured length says of one drafted token.
+
+    Lengths that no a in [0, 1] gives (below 1, above L + 1) give the end they lie beyond.
+    """
+    low, high = 0.0, 1.0
+    for _ in range(60):  # halves of 1: past the precision of a double
+        middle = (low + high) / 2
+        if sum(middle**drafted for drafted in range(num_draft_tokens + 1)) < acceptance_length:
+            low = middle
+        else:
+            high = middle
+    return high if acceptance_length > 1 else 0.0
 
 
 def slim_terms(objective: ThroughputObjective, k: int) -> tuple[float, float, float]:

@@ -26,6 +26,7 @@ from vtrim.trimming.throughput import DEFAULT_A0, ThroughputObjective
 
 NUM_SIZES = 120
 NEAR = 6  # tokens shown on each side of the edge
+_COMMON = (4096, 8192, 16_384, 32_000, 32_768)  # of drafts that others publish
 _ROUND = (1000, 2000, 4000, 8000, 16_000, 32_000, 64_000)
 
 Explorer = dict[str, Any]
@@ -43,7 +44,7 @@ def explorer(facts: Facts) -> Explorer | None:
         return None
     forced = (facts.search or {}).get("forced", ())
     curve = coverage.curve(keep=[token for token in forced if token < coverage.tokenizer_length])
-    sizes = _sizes(curve, facts.search)
+    sizes = _sizes(curve, facts)
     start = _nearest(sizes, facts.search["k"]) if facts.search else _knee(curve, sizes)
     return {
         "k": sizes,
@@ -73,11 +74,13 @@ def quoted(text: str | None) -> str:
     return "?" if text is None else repr(text)
 
 
-def _sizes(curve: CoverageCurve, search: Mapping[str, Any] | None) -> list[int]:
-    """Log-spaced sizes, round ones, and all that the search names."""
+def _sizes(curve: CoverageCurve, facts: Facts) -> list[int]:
+    """Log-spaced sizes, usual ones, the run's and its draft's, and all that the search names."""
+    search = facts.search
     first = max(1, curve.num_forced)
     found = set(np.geomspace(first, curve.max_k, NUM_SIZES).round().astype(int).tolist())
-    found |= set(_ROUND)
+    found |= {*_ROUND, *_COMMON}
+    found |= {size for size in (facts.vocab_size, facts.draft_size) if size}
     if search is not None:
         rows = [*(search.get("pareto") or {}).get("points", ())]
         rows += (search.get("alpha_curve") or {}).get("rows", ())

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,8 @@ class Facts:
     curve: sizes k with coverage and held-out coverage at each; coverage: the counts, over the rows
     of the target's head; token_texts: text of counted ids; step_times: what ``vtrim flops
     --measure`` left; metrics: lines of training, in order; evals: results by name, oldest first;
-    notes: what a reader has to know about what is shown.
+    vocab_size, draft_size: ids of the run's vocabulary and rows of its draft's head; notes: what a
+    reader has to know about what is shown.
     """
 
     root: Path
@@ -42,6 +44,8 @@ class Facts:
     coverage: Coverage | None = None
     token_texts: dict[str, str] = field(default_factory=dict)
     step_times: dict[str, Any] | None = None
+    vocab_size: int | None = None
+    draft_size: int | None = None
     notes: tuple[str, ...] = ()
 
     @property
@@ -55,6 +59,20 @@ class Facts:
         """The manifest's entry of the target; empty for a bare tokenizer's run."""
         found: dict[str, Any] = self.manifest.get("target") or {}
         return found
+
+    def is_own(self, result: Mapping[str, Any]) -> bool:
+        """Whether a result was measured with the run's own draft, told by its weights.
+
+        Without a trained draft the vocabulary tells; a result that names neither counts as own.
+        """
+        measured = result.get("provenance") or {}
+        trained = self.steps.get("train-draft") or {}
+        searched = (self.search or {}).get("vocab_fingerprint")
+        known = {"draft_fingerprint": trained.get("draft_fingerprint")}
+        for key, own in {**known, "vocab_fingerprint": searched}.items():
+            if own and measured.get(key):
+                return bool(measured[key] == own)
+        return True
 
     @property
     def missing(self) -> list[tuple[str, str]]:
@@ -86,13 +104,15 @@ def read_facts(run: Run) -> Facts:
         )
     search = _read_if_there(run.search)
     coverage, notes = _counts(run, search)
-    notes += _vocab_note(run, search)
+    vocab_size, vocab_notes = _vocab(run, search)
+    manifest, draft_size = run.read(), _draft_size(run)
+    notes += vocab_notes + _draft_notes(manifest, search, draft_size)
     metrics, cut = _read_lines(run.train / "metrics.jsonl")
     if cut:
         notes.append(f"{cut} line(s) of train/metrics.jsonl could not be read and are left out.")
-    return Facts(
+    facts = Facts(
         root=run.root,
-        manifest=run.read(),
+        manifest=manifest,
         curve=_curve(coverage, search),
         search=search,
         metrics=metrics,
@@ -100,8 +120,22 @@ def read_facts(run: Run) -> Facts:
         coverage=coverage,
         token_texts=_read_if_there(run.token_texts) or {},
         step_times=_read_if_there(run.step_times),
-        notes=tuple(notes),
+        vocab_size=vocab_size,
+        draft_size=draft_size,
     )
+    return replace(facts, notes=(*notes, *_other_drafts(facts)))
+
+
+def _other_drafts(facts: Facts) -> list[str]:
+    """Which results are of drafts that are not the run's."""
+    evals = facts.evals.items()
+    others = [f"eval/{name}.json" for name, result in evals if not facts.is_own(result)]
+    if not others:
+        return []
+    return [
+        "Not measured with the run's own draft, so in the table of all measurements but not in "
+        f"the headline: {', '.join(others)}."
+    ]
 
 
 def _read_if_there(path: Path) -> Any:
@@ -135,19 +169,41 @@ def _counts(run: Run, search: dict[str, Any] | None) -> tuple[Coverage | None, l
     return counts, notes
 
 
-def _vocab_note(run: Run, search: dict[str, Any] | None) -> list[str]:
-    """What to know where the run's vocabulary is not the one that the search chose."""
-    if search is None or not run.vocab.exists():
-        return []
+def _vocab(run: Run, search: dict[str, Any] | None) -> tuple[int | None, list[str]]:
+    """The size of the run's vocabulary, and a note where it is not the one the search chose."""
+    if not run.vocab.exists():
+        return None, []
     try:
         vocab = DraftVocab.load(run.vocab)
     except InputError as error:
-        return [f"The run's vocabulary cannot be read: {error}"]
-    if vocab.fingerprint == search["vocab_fingerprint"]:
-        return []
-    return [
+        return None, [f"The run's vocabulary cannot be read: {error}"]
+    if search is None or vocab.fingerprint == search["vocab_fingerprint"]:
+        return vocab.size, []
+    return vocab.size, [
         f"The run's vocabulary of {vocab.size:,} ids is not the one that the search chose (k = "
         f"{search['k']:,}): what this page says of size and coverage is the search's own choice."
+    ]
+
+
+def _draft_size(run: Run) -> int | None:
+    """Rows of the head of the run's draft; None without one that tells."""
+    config = _read_if_there(run.draft / "config.json") or {}
+    size = config.get("draft_vocab_size")
+    return size if isinstance(size, int) else None
+
+
+def _draft_notes(
+    manifest: Mapping[str, Any], search: dict[str, Any] | None, size: int | None
+) -> list[str]:
+    """What to know where the run's draft was trained for another vocabulary than the search's."""
+    trained = (manifest["steps"].get("train-draft") or {}).get("vocab_fingerprint")
+    if search is None or trained in (None, search.get("vocab_fingerprint")):
+        return []
+    its = "another vocabulary" if size is None else f"another vocabulary (k = {size:,})"
+    return [
+        f"The run's draft was trained for {its} than the one that the search chose (k = "
+        f"{search['k']:,}): acceptance and speeds here are that draft's. `vtrim train-draft` "
+        "makes one for the search's."
     ]
 
 

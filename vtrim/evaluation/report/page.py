@@ -57,6 +57,7 @@ def write_report(run: Run, output: Path | None = None) -> dict[str, Any]:
         "plots": [plot.name for plot in plots],
         "evals": list(facts.evals),
         "missing": [name for name, _ in facts.missing],
+        "notes": list(facts.notes),
     }
 
 
@@ -192,7 +193,8 @@ PREFIX_TEXT = (
 )
 SPEED_TEXT = (
     "Tokens per second, prompts' prefill left out. Compare bars of one run only: they were decoded "
-    "in alternation in one process. Green keeps the target's law; red is lossy."
+    "in alternation in one process. Green keeps the target's law; red is lossy. The table of all "
+    "measurements names each run's draft."
 )
 POSITION_TEXT = "Share of the rounds in which the first j drafted tokens were all accepted."
 CYCLE_TEXT = "Draft forwards, the target's forward, the acceptance rule, and everything else."

@@ -7,11 +7,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from vtrim.evaluation.report.facts import Facts
-from vtrim.evaluation.report.rules import Measured, decimal, interval, measured_rules, percent
+from vtrim.evaluation.report.rules import (
+    UNKNOWN,
+    Measured,
+    decimal,
+    interval,
+    measured_rules,
+    percent,
+)
 
 SPEED_COLUMNS = (
     "run",
     "rule",
+    "draft",
+    "its k",
     "T",
     "L",
     "prompts",
@@ -35,25 +44,29 @@ class Tile:
 
 
 def tiles(facts: Facts) -> list[Tile]:
-    """The headline: vocabulary, coverage, saved FLOPs, acceptance and speed, as far as known."""
+    """The headline: vocabulary, coverage, saved FLOPs, acceptance and speed, as far as known.
+
+    Acceptance and speed are those of the run's own draft: other drafts stand in the table only.
+    """
     found = list(_search_tiles(facts.search)) if facts.search else []
-    rules = measured_rules(facts.evals)
-    if facts.evals:  # one comparison: the newest result over the most prompts, its rules together
-        newest_first = reversed(list(facts.evals))
-        main = max(newest_first, key=lambda name: int(facts.evals[name].get("prompts") or 0))
+    evals = {name: result for name, result in facts.evals.items() if facts.is_own(result)}
+    rules = measured_rules(evals)
+    if evals:  # one comparison: the newest result over the most prompts, its rules together
+        newest_first = reversed(list(evals))
+        main = max(newest_first, key=lambda name: int(evals[name].get("prompts") or 0))
         rules = [rule for rule in rules if rule.run == main]
     exact = [rule for rule in rules if rule.lossless]
     lossy = [rule for rule in rules if not rule.lossless]
     if exact:
-        numbers = exact[-1].numbers
-        found.append(_acceptance(exact[-1]))
-        result = facts.evals[exact[-1].run]
+        result = evals[exact[-1].run]
+        found.append(_acceptance(exact[-1], _other_size(facts, result)))
         plain = decimal(result.get("plain_tokens_per_second"), 1)
         found.append(Tile("plain decoding", plain, "the target alone, same run", "tok/s"))
-        found.append(_speed("exact acceptance", exact[-1], numbers))
+        found.append(_speed("exact acceptance", exact[-1], _other_size(facts, result)))
     if lossy:
-        numbers = lossy[-1].numbers
-        found.append(_speed(f"lossy: {numbers.get('acceptor', '?')}", lossy[-1], numbers))
+        label = f"lossy: {lossy[-1].numbers.get('acceptor', '?')}"
+        size = _other_size(facts, evals[lossy[-1].run])
+        found.append(_speed(label, lossy[-1], size))
     return found
 
 
@@ -65,18 +78,27 @@ def _search_tiles(search: Mapping[str, Any]) -> Iterator[Tile]:
     yield Tile("FLOPs saved R(k*)", percent(search["flops_reduction"]), "of a draft token, model")
 
 
-def _acceptance(rule: Measured) -> Tile:
+def _other_size(facts: Facts, result: Mapping[str, Any]) -> str:
+    """Names the size of the measured draft where it is not the k* of the headline."""
+    size = (result.get("provenance") or {}).get("draft_vocab_size")
+    if facts.search is None or size in (None, facts.search["k"]):
+        return ""
+    return f"; by a draft of k = {size:,}, not k*"
+
+
+def _acceptance(rule: Measured, of_size: str) -> Tile:
     length = decimal(rule.numbers.get("acceptance_length"))
     drafted = rule.settings.get("num_draft_tokens", "?")
-    return Tile("acceptance length", length, f"tokens a round, exact, {drafted} drafted")
+    return Tile("acceptance length", length, f"tokens a round, exact, {drafted} drafted{of_size}")
 
 
-def _speed(label: str, rule: Measured, numbers: Mapping[str, Any]) -> Tile:
+def _speed(label: str, rule: Measured, of_size: str) -> Tile:
+    numbers = rule.numbers
     speed = decimal(numbers.get("tokens_per_second"), 1)
     note = f"{decimal(numbers.get('speedup'))} x plain"
     if not rule.lossless:
         note += f"; {percent(numbers.get('off_argmax_share'))} off the target's choice"
-    return Tile(label, speed, note, "tok/s")
+    return Tile(label, speed, note + of_size, "tok/s")
 
 
 def speed_rows(facts: Facts) -> list[list[str]]:
@@ -90,13 +112,23 @@ def speed_rows(facts: Facts) -> list[list[str]]:
             str(rule.settings.get("num_draft_tokens", "?")),
             decimal(result.get("prompts"), 0),
         ]
+        draft = _draft_cells(facts, result)
         if rule.run != seen:
             speed = decimal(result.get("plain_tokens_per_second"), 1)
-            rows.append([rule.run, "plain", where[0], "", where[2], "1.00", speed, "1.00"])
+            rows.append([rule.run, "plain", "", "", where[0], "", where[2], "1.00", speed, "1.00"])
             rows[-1] += ["", "", ""]
             seen = rule.run
-        rows.append([rule.run, rule.rule, *where, *_speed_cells(rule.numbers)])
+        rows.append([rule.run, rule.rule, *draft, *where, *_speed_cells(rule.numbers)])
     return rows
+
+
+def _draft_cells(facts: Facts, result: Mapping[str, Any]) -> list[str]:
+    """Which draft was measured, and the size of its vocabulary."""
+    measured = result.get("provenance") or {}
+    name = "the run's own" if facts.is_own(result) else str(measured.get("draft", "another"))
+    if not measured.get("draft_fingerprint"):
+        name = str(measured.get("draft", UNKNOWN))
+    return [name, decimal(measured.get("draft_vocab_size"), 0)]
 
 
 def _speed_cells(numbers: Mapping[str, Any]) -> list[str]:
