@@ -267,6 +267,11 @@ def _workers(pid: int) -> list[int]:
     return found
 
 
+def _hear_ctrl_c() -> None:
+    """A shell starts background jobs deaf to Ctrl-C, and their children inherit it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("stop", ["kill a worker", "Ctrl-C", "kill the parent"])
 def test_no_process_outlives_a_command_that_is_stopped(
@@ -278,6 +283,7 @@ def test_no_process_outlives_a_command_that_is_stopped(
         [sys.executable, "-m", "vtrim", "coverage", *map(str, counting), "--processes", "2",
          "--run", str(tmp_path / "run"), "--json"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        preexec_fn=_hear_ctrl_c,
     )  # fmt: skip
     workers: list[int] = []
     deadline = time.monotonic() + 120
