@@ -1,4 +1,4 @@
-"""What tests of the coverage command share."""
+"""What tests of the commands share."""
 
 from __future__ import annotations
 
@@ -15,6 +15,23 @@ import pytest
 from vtrim.cli.main import main
 
 WORDS = ["red", "blue", "green", "gold", "cat", "dog", "fox", "owl", "bee", "yes", "no", "one"]
+
+
+Vtrim = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def vtrim(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Vtrim:
+    """Runs a command: exit code, stdout, stderr."""
+    monkeypatch.setenv("COLUMNS", "120")
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            main([str(argument) for argument in arguments])
+        out, err = capfd.readouterr()
+        return int(ended.value.code or 0), out, err
+
+    return call
 
 
 @dataclass

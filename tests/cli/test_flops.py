@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from vtrim.artifacts import Run, write_json
-from vtrim.cli.main import main
 from vtrim.trimming.coverage import Coverage
 from vtrim.vocab import DraftVocab
 
@@ -25,20 +24,6 @@ LLAMA = {
     "max_position_embeddings": 131072,
 }
 Vtrim = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def vtrim(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Vtrim:
-    """Runs a command: exit code, stdout, stderr."""
-    monkeypatch.setenv("COLUMNS", "120")
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            main([str(argument) for argument in arguments])
-        out, err = capfd.readouterr()
-        return int(ended.value.code or 0), out, err
-
-    return call
 
 
 @pytest.fixture

@@ -14,7 +14,6 @@ import pytest
 from safetensors import safe_open
 
 from vtrim.artifacts import Run, fingerprint_json, read_json, write_json
-from vtrim.cli.main import main
 from vtrim.trimming.coverage import Coverage
 from vtrim.vocab import DraftVocab
 
@@ -75,20 +74,6 @@ def make_run(
 
 
 Vtrim = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def vtrim(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Vtrim:
-    """Runs a command: exit code, stdout, stderr."""
-    monkeypatch.setenv("COLUMNS", "120")
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            main([str(argument) for argument in arguments])
-        out, err = capfd.readouterr()
-        return int(ended.value.code or 0), out, err
-
-    return call
 
 
 def test_a_search_writes_the_vocabulary_every_trial_and_the_step(
