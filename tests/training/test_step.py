@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,8 +15,10 @@ from vtrim.models.draft import Eagle3Draft
 from vtrim.models.target import Target
 from vtrim.shape import DraftShape
 from vtrim.training.batch import TrainSample, make_rows
+from vtrim.training.settings import TrainSettings
+from vtrim.training.states import MemoryStates, OnlineStates
 from vtrim.training.teacher import Teacher
-from vtrim.training.ttt import TTTModel, step_loss
+from vtrim.training.ttt import StepSums, TTTModel, step_coefficients
 
 sys.path.insert(0, str(Path(__file__).parent))
 from reference import reference_step
@@ -66,60 +69,102 @@ def _samples() -> list[TrainSample]:
     ]
 
 
-@pytest.mark.parametrize("family", sorted(FAMILIES))
-@pytest.mark.parametrize("alignment", ["exact", "eagle"])
-def test_loss_and_gradients_equal_the_plain_loops(family: str, alignment: str) -> None:
-    steps, decay = 4, 0.8
-    target, samples = _target(family), _samples()
-    draft = _draft(target)
-    rows = make_rows(samples, steps, alignment)
-    teacher = Teacher(target, draft.vocab_ids, torch.float32)
-    sums = TTTModel(draft, steps)(rows, teacher.features(samples, rows))
-    fast = step_loss(sums, sums.rows, decay)
-    fast.backward()
-    fast_gradients = {name: p.grad.clone() for name, p in draft.named_parameters()}
+def _settings(**changes: Any) -> TrainSettings:
+    return TrainSettings(**{"ttt_steps": 4, "dtype": "fp32", **changes})
 
-    draft.zero_grad()
+
+def _teacher(target: Target) -> Teacher:
+    return Teacher(target, torch.tensor(KEPT), torch.float32, OnlineStates(target))
+
+
+def _one_by_one(samples: list[TrainSample]) -> list[list[TrainSample]]:
+    return [[sample] for sample in samples]
+
+
+def _step(
+    target: Target,
+    draft: Eagle3Draft,
+    bins: list[list[TrainSample]],
+    settings: TrainSettings,
+    device: str = "cpu",
+) -> StepSums:
+    rows = make_rows(bins, settings.ttt_steps, settings.mask_alignment, device)
+    teacher = _teacher(target)
+    model = TTTModel(draft, settings, teacher.logits)
+    divisors = torch.tensor(rows.counts, device=device)
+    coefficients = step_coefficients(divisors, settings.decay)
+    return model(rows, teacher.features(bins, rows), coefficients)
+
+
+def _slow(target: Target, draft: Eagle3Draft, settings: TrainSettings) -> torch.Tensor:
     logits, aux = [], []
     for ids, _ in SAMPLES:
         out = target.model(torch.tensor([ids]), output_hidden_states=True)
         logits.append(out.logits[0])
         aux.append(torch.cat([out.hidden_states[j][0] for j in (2, 4, 5)], -1))
-    weights = dict(draft.named_parameters())
-    slow, _ = reference_step(
-        weights, draft.shape, KEPT, SAMPLES, logits, aux, target.embedding, steps, decay, alignment
+    total, _ = reference_step(
+        dict(draft.named_parameters()),
+        draft.shape,
+        KEPT,
+        SAMPLES,
+        logits,
+        aux,
+        target.embedding,
+        settings.ttt_steps,
+        settings.decay,
+        settings.mask_alignment,
     )
+    return total
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+@pytest.mark.parametrize("alignment", ["exact", "eagle"])
+def test_loss_and_gradients_equal_the_plain_loops(
+    family: str, alignment: str, packed: bool
+) -> None:
+    settings = _settings(mask_alignment=alignment)
+    target, samples = _target(family), _samples()
+    draft = _draft(target)
+    bins = [[samples[0], samples[2]], [samples[1]]] if packed else _one_by_one(samples)
+    sums = _step(target, draft, bins, settings)
+    sums.total.backward()
+    fast_gradients = {name: p.grad.clone() for name, p in draft.named_parameters()}
+
+    draft.zero_grad()
+    slow = _slow(target, draft, settings)
     slow.backward()
     assert int(sums.oov.sum()) > 0, "the case must hold out-of-vocabulary teachers"
-    assert int((sums.rows - sums.oov).sum()) > 5
-    torch.testing.assert_close(fast, slow, rtol=1e-5, atol=1e-5)
-    for name, gradient in fast_gradients.items():
-        torch.testing.assert_close(gradient, weights[name].grad, rtol=1e-5, atol=1e-5, msg=name)
+    torch.testing.assert_close(sums.total, slow, rtol=1e-5, atol=1e-5)
+    for name, parameter in draft.named_parameters():
+        torch.testing.assert_close(
+            fast_gradients[name], parameter.grad, rtol=1e-5, atol=1e-5, msg=name
+        )
 
 
 def test_padding_and_batch_mates_change_nothing() -> None:
     target, samples = _target("llama"), _samples()
-    model = TTTModel(_draft(target), 3)
-    teacher = Teacher(target, model.draft.vocab_ids, torch.float32)
+    draft, settings = _draft(target), _settings(ttt_steps=3)
 
     def sums(chosen: list[TrainSample]) -> torch.Tensor:
-        rows = make_rows(chosen, 3, "exact")
-        out = model(rows, teacher.features(chosen, rows))
-        return torch.stack([out.loss, out.correct, out.oov, out.rows])
+        out = _step(target, draft, _one_by_one(chosen), settings)
+        return torch.stack([out.loss, out.correct, out.oov])
 
     alone = sum(sums([s]) for s in samples)
     torch.testing.assert_close(sums(samples), alone, rtol=1e-5, atol=1e-5)
 
 
-def test_a_cached_teacher_gives_the_same_features() -> None:
+def test_states_kept_in_memory_give_the_same_features() -> None:
     target, samples = _target("llama"), _samples()
-    rows = make_rows(samples, 3, "exact")
-    kept = torch.tensor(KEPT)
-    fresh = Teacher(target, kept, torch.float32).features(samples, rows)
-    cached = Teacher(target, kept, torch.float32, cache_bytes=10**9)
-    cached.features(samples, rows)
-    again = cached.features(samples, rows)
-    assert cached.cached_bytes > 0
+    bins = _one_by_one(samples)
+    rows = make_rows(bins, 3, "exact")
+    fresh = _teacher(target).features(bins, rows)
+    memory = MemoryStates(OnlineStates(target), 10**9)
+    teacher = Teacher(target, torch.tensor(KEPT), torch.float32, memory)
+    teacher.features(bins, rows)
+    assert memory.used > 0
+    memory.inner = None  # type: ignore[assignment]  # a second call must not need it
+    again = teacher.features(bins, rows)
     for name, value in vars(fresh).items():
         torch.testing.assert_close(getattr(again, name), value, msg=name)
 
@@ -127,14 +172,11 @@ def test_a_cached_teacher_gives_the_same_features() -> None:
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_a_step_on_cuda_gives_the_loss_of_the_cpu() -> None:
-    samples, kept = _samples(), torch.tensor(KEPT)
     totals = []
     for device in ("cpu", "cuda"):
         target = _target("llama")
         draft = _draft(target).to(device)
         target = Target(target.model.to(device), "llama")
-        rows = make_rows(samples, 3, "exact", device)
-        features = Teacher(target, kept, torch.float32).features(samples, rows)
-        sums = TTTModel(draft, 3)(rows, features)
-        totals.append(sums.loss.detach().cpu())
+        sums = _step(target, draft, _one_by_one(_samples()), _settings(), device)
+        totals.append(sums.total.detach().cpu())
     torch.testing.assert_close(totals[0], totals[1], rtol=1e-3, atol=1e-3)

@@ -33,9 +33,13 @@ class TrainCall:
     run: Run
     target: str | None
     vocab: str | None
+    init_from: Path | None = None
+    mix: tuple[str, ...] = ()
+    cache_features: Path | None = None
     aux_layers: str | None
     draft_config: Path | None
     deepspeed_config: Path | None
+    hostfile: Path | None = None
     restart: bool
     device: str | None
     offline: bool

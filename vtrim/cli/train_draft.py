@@ -2,65 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from vtrim.cli import common
-from vtrim.training.settings import RENAMED, TrainSettings
-
-_FIELDS = {field.name: field for field in fields(TrainSettings)}
-_SETTING_OF = {option: name for name, option in RENAMED.items()}
+from vtrim.cli.train_options import with_settings
 
 
-def _option(text: str, name: str, *flags: str) -> Any:
-    """An option whose default is the library's; the help text reads it from there."""
-    default = _FIELDS[name].default
-    return typer.Option(*flags, help=f"{text} (default: {'none' if default is None else default})")
-
-
+@with_settings
 def train_draft(
-    context: typer.Context,
     run: common.RunOption = None,
     target: common.TargetOption = None,
     vocab: Annotated[
         str | None, typer.Option(help="vocab.safetensors, or 'full' (default: the run's).")
     ] = None,
-    max_steps: Annotated[int | None, _option("Stop after so many steps.", "max_steps")] = None,
-    max_minutes: Annotated[
-        float | None, _option("Stop after so many minutes.", "max_minutes")
+    init_from: Annotated[
+        Path | None, typer.Option(help="A draft folder to go on from instead of a fresh draft.")
     ] = None,
-    epochs: Annotated[
-        int | None, typer.Option(help="Passes over the data (default: 1, or until the time is up)")
+    mix: Annotated[
+        list[str] | None,
+        typer.Option(help="SOURCE=WEIGHT: share of a data source, relative to the others' 1."),
     ] = None,
     num_gpus: Annotated[
         int, typer.Option("--num-gpus", min=1, help="Processes: GPUs, or CPU ranks without one.")
     ] = 1,
-    zero_stage: Annotated[int | None, _option("ZeRO stage, 0 to 3.", "zero_stage")] = None,
-    micro_batch: Annotated[int | None, _option("Sequences a forward.", "micro_batch")] = None,
-    grad_accum: Annotated[int | None, _option("Forwards a step.", "grad_accum")] = None,
-    optimizer: Annotated[str | None, _option("adamw or muon.", "optimizer")] = None,
-    muon_lr: Annotated[float | None, _option("Peak rate of Muon's matrices.", "muon_lr")] = None,
-    lr: Annotated[float | None, _option("Peak learning rate.", "learning_rate", "--lr")] = None,
-    warmup: Annotated[float | None, _option("Warm-up, share of the run.", "warmup")] = None,
-    weight_decay: Annotated[float | None, _option("AdamW weight decay.", "weight_decay")] = None,
-    clip: Annotated[float | None, _option("Gradient norm limit.", "clip")] = None,
-    ttt_steps: Annotated[int | None, _option("Unrolled steps, 1 to 9.", "ttt_steps")] = None,
-    decay: Annotated[float | None, _option("Loss weight from step to step.", "decay")] = None,
-    mask_alignment: Annotated[
-        str | None, _option("exact, or eagle (one row early).", "mask_alignment")
+    hostfile: Annotated[
+        Path | None, typer.Option(help="DeepSpeed hostfile: one line a machine, 'HOST slots=N'.")
     ] = None,
-    head: Annotated[str | None, _option("Head start: target, random.", "head_init")] = None,
-    max_length: Annotated[int | None, _option("Tokens a sample.", "max_length")] = None,
-    dtype: Annotated[str | None, _option("bf16 or fp32.", "dtype")] = None,
-    seed: Annotated[int | None, _option("Data order and first weights.", "seed")] = None,
-    eval_every: Annotated[int | None, _option("Steps between checks.", "eval_every")] = None,
-    eval_samples: Annotated[int | None, _option("Held-out samples.", "eval_samples")] = None,
-    save_every: Annotated[int | None, _option("Steps between checkpoints.", "save_every")] = None,
-    cache_gib: Annotated[
-        float | None, _option("Target states kept in memory, GiB a process.", "cache_gib")
+    cache_features: Annotated[
+        Path | None,
+        typer.Option(help="Folder of target states on disk: written once, read ever after."),
     ] = None,
     aux_layers: Annotated[
         str | None, typer.Option(help="Three hidden_states indices, e.g. 2,15,27.")
@@ -71,10 +44,15 @@ def train_draft(
     deepspeed_config: Annotated[
         Path | None, typer.Option(help="Your ds_config.json; checked, then honoured.")
     ] = None,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Print parameters, FLOPs, memory, disk, time; stop.")
+    ] = False,
     restart: Annotated[bool, typer.Option(help="Throw this run's checkpoints away.")] = False,
     device: common.DeviceOption = None,
     offline: common.OfflineOption = False,
     as_json: common.JsonOption = False,
+    *,
+    settings: dict[str, Any],
 ) -> None:
     """Train an EAGLE-3 draft with the run's vocabulary; the same line resumes after a stop.
 
@@ -83,46 +61,30 @@ def train_draft(
 
     Example: vtrim train-draft --max-minutes 5 --num-gpus 2
     """
-    del (
-        optimizer,
-        muon_lr,
-        max_steps,
-        max_minutes,
-        epochs,
-        zero_stage,
-        micro_batch,
-        grad_accum,
-        lr,
-        warmup,
-    )
-    del weight_decay, clip, ttt_steps, decay, mask_alignment, head, max_length, dtype, seed
-    del eval_every, eval_samples, save_every, cache_gib
     from vtrim.cli.train_call import TrainCall
     from vtrim.cli.train_steps import train_in_group, train_through_launcher
     from vtrim.training.launch import is_launched
 
     call = TrainCall(
-        settings=_chosen(context.params),
+        settings=settings,
         run=common.open_run(run),
         target=target,
         vocab=vocab,
+        init_from=init_from,
+        mix=tuple(mix or ()),
+        cache_features=cache_features,
         aux_layers=aux_layers,
         draft_config=draft_config,
         deepspeed_config=deepspeed_config,
+        hostfile=hostfile,
         restart=restart,
         device=device,
         offline=offline,
     )
-    launch = num_gpus > 1 and not is_launched()
+    launch = (num_gpus > 1 or hostfile is not None) and not is_launched()
     result = train_through_launcher(call, num_gpus) if launch else train_in_group(call)
     if result is not None:
         common.emit_json(result) if as_json else _show(result)
-
-
-def _chosen(parameters: dict[str, Any]) -> dict[str, Any]:
-    """The run settings that were typed."""
-    named = {_SETTING_OF.get(name, name): value for name, value in parameters.items()}
-    return {name: value for name, value in named.items() if name in _FIELDS and value is not None}
 
 
 def _show(result: dict[str, Any]) -> None:

@@ -20,6 +20,7 @@ class RenderedSample(Protocol):
     ids: Any
     mask: Any
     heldout: bool
+    source: str | None
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,8 @@ def split_samples(samples: Iterable[RenderedSample], alignment: MaskAlignment) -
             untrained += 1
             continue
         into = heldout if sample.heldout else train
-        into.append(TrainSample(np.asarray(sample.ids, dtype=np.int64), mask, len(into)))
+        ids = np.asarray(sample.ids, dtype=np.int64)
+        into.append(TrainSample(ids, mask, len(into), sample.source))
     if not train:
         raise InputError(
             f"no sample has a row to train on ({untrained} had fewer than two reply tokens in a "

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from vtrim.training.batch import Features, Rows
+from vtrim.training.loss import Judge, head_loss
 from vtrim.training.ttt import TTTModel
 
 
@@ -33,30 +35,49 @@ class HeldOut:
 @torch.no_grad()
 def heldout_sums(model: TTTModel, rows: Rows, features: Features) -> Tensor:
     """[5, S] sums over a micro-batch: loss, right, prefix right, OOV, rows."""
-    last = rows.ids.shape[1] - 1
+    steps = model.settings.ttt_steps
+    judge = Judge(rows, features, model.teacher_logits, model.settings.loss, model.settings.oov)
+    pairs = model.unroll(rows, features).flatten(0, 2)[rows.flat]
+    through = partial(head_loss, coefficient=torch.zeros_like(rows.slot).float(), judge=judge)
+    _, losses, right = model.draft.lm_head(model.draft.norm(pairs), through=through)
+    shape = (steps, *rows.position.shape)
+    agrees = right & (features.best[rows.slot] == _data_token(rows))
+    right_at, agrees_at = (_scatter(values, rows.flat, shape) for values in (right, agrees))
     alive = rows.valid.clone()
-    sums = torch.zeros(5, model.ttt_steps, dtype=torch.float64, device=alive.device)
-    for i, hidden in enumerate(model.unroll(rows, features)):
-        trained = rows.trained[i]
-        at = (rows.position + 1 + i).clamp(max=last)
-        best = features.best_draft.gather(1, at)[trained]
-        logits = model.draft.logits(hidden[trained]).float()
-        target = features.teacher[features.slot.gather(1, at)[trained]].float()
-        loss = logits.logsumexp(-1) - (target * logits).sum(-1)
-        right = torch.zeros_like(trained)
-        right[trained] = logits.argmax(-1) == best
-        values = (loss[best >= 0].sum(), right.sum(), (right & alive).sum(), (best < 0).sum())
-        sums[:, i] = torch.stack([v.double() for v in (*values, trained.sum())])
-        data_token = rows.ids.gather(1, (at + 1).clamp(max=last))
-        alive = alive & right & (features.best.gather(1, at) == data_token)
-    return sums
+    prefix = torch.zeros(steps, dtype=torch.float64, device=alive.device)
+    for i in range(steps):
+        prefix[i] = (right_at[i] & alive).sum()
+        alive = alive & agrees_at[i]
+    oov = features.best_draft[rows.slot] < 0
+    zeros = torch.zeros_like(prefix)
+    by_step = [
+        zeros.index_add(0, rows.step, values.double())
+        for values in (losses * judge.weight, right, oov)
+    ]
+    counts = torch.tensor(rows.counts, dtype=torch.float64, device=alive.device)
+    return torch.stack([by_step[0], by_step[1], prefix, by_step[2], counts])
+
+
+def _data_token(rows: Rows) -> Tensor:
+    """[n] the token of the data that each pair predicts, x[t+2+i]."""
+    batch, width = rows.position.shape
+    sequence = rows.flat // width % batch
+    at = rows.position.flatten()[rows.flat % (batch * width)] + 2 + rows.step
+    return rows.ids[sequence, at]
+
+
+def _scatter(values: Tensor, flat: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Booleans of the pairs, placed among all (step, sequence, row); False elsewhere."""
+    whole = torch.zeros(shape, dtype=torch.bool, device=values.device)
+    whole.view(-1)[flat] = values
+    return whole
 
 
 def evaluate(
     model: TTTModel, batches: Iterable[tuple[Rows, Features, bool]], decay: float
 ) -> HeldOut:
     """Sums over the counted batches of all processes, then the measures."""
-    steps = model.ttt_steps
+    steps = model.settings.ttt_steps
     total = torch.zeros(5, steps, dtype=torch.float64)
     for rows, features, counted in batches:
         sums = heldout_sums(model, rows, features).cpu()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,6 @@ import torch.distributed as dist
 from torch import Tensor
 
 from vtrim.models.draft import Eagle3Draft
-from vtrim.training.batch import Features, Rows, make_rows
 from vtrim.training.checkpoint import (
     barrier,
     is_rank_zero,
@@ -23,14 +22,14 @@ from vtrim.training.checkpoint import (
     load_checkpoint,
     save_checkpoint,
 )
-from vtrim.training.data import Split, rows_per_step
+from vtrim.training.data import Split
+from vtrim.training.feeder import Feeder
 from vtrim.training.heldout import HeldOut, evaluate
 from vtrim.training.log import MetricsLog
 from vtrim.training.optimizer import make_engine
-from vtrim.training.plan import BatchPlan
 from vtrim.training.settings import TrainSettings
 from vtrim.training.teacher import Teacher
-from vtrim.training.ttt import StepSums, TTTModel, step_loss
+from vtrim.training.ttt import StepSums, TTTModel, step_coefficients
 from vtrim.training.weights import BestWeights
 
 Progress = Callable[[int, float, str], None]
@@ -74,16 +73,17 @@ class Trainer:
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
         self.device = str(teacher.target.device)
         self.accum = int(ds_config["gradient_accumulation_steps"])
-        lengths = [s.ids.size for s in split.train]
-        self.plan = BatchPlan(
-            torch.tensor(lengths).numpy(),
-            self.world * self.accum,
-            int(ds_config["train_micro_batch_size_per_gpu"]),
-            settings.seed,
+        self.feeder = Feeder(
+            split,
+            teacher,
+            settings,
+            rank=self.rank,
+            world=self.world,
+            micro_batch=int(ds_config["train_micro_batch_size_per_gpu"]),
+            accum=self.accum,
         )
-        self.plan.check()
-        self.rows_of = rows_per_step(split.train, settings.ttt_steps, settings.mask_alignment)
-        self.engine = make_engine(TTTModel(draft, settings.ttt_steps), settings, ds_config)
+        model = TTTModel(draft, settings, teacher.logits)
+        self.engine = make_engine(model, settings, ds_config)
         self._peak_rates = [group["lr"] for group in self.engine.optimizer.param_groups]
         self.state = TrainState()
         self._stop_signal = 0
@@ -115,7 +115,7 @@ class Trainer:
         """The last optimiser step, or None when only time bounds the run."""
         s = self.settings
         epochs = s.epochs if s.epochs or s.max_minutes or s.max_steps else 1
-        by_epochs = epochs * self.plan.steps_per_epoch if epochs else None
+        by_epochs = epochs * self.feeder.plan.steps_per_epoch if epochs else None
         bounds = [b for b in (by_epochs, s.max_steps) if b]
         return min(bounds) if bounds else None
 
@@ -184,30 +184,20 @@ class Trainer:
         groups = self.engine.optimizer.param_groups
         for group, peak in zip(groups, self._peak_rates, strict=True):
             group["lr"] = peak * factor
-        slots = self.plan.step(self.state.step)
-        everyone = [index for batch in slots for index in batch]
-        divisors = torch.from_numpy(self.rows_of[everyone].sum(axis=0)).to(self.device)
+        work = self.feeder.work(self.state.step)
+        # DeepSpeed averages over processes and accumulation steps; N already counts them all
+        scale = self.world * self.accum
+        coefficients = step_coefficients(work.divisors, self.settings.decay) * scale
         sums: list[StepSums] = []
-        for batch in slots[self.rank * self.accum : (self.rank + 1) * self.accum]:
-            rows, features = self._features(batch)
-            out = self.engine(rows, features)
-            # DeepSpeed averages over processes and accumulation steps; N already counts them all
-            loss = step_loss(out, divisors, self.settings.decay) * self.world * self.accum
-            self.engine.backward(loss)
+        for bins in work.micro:
+            rows, features = self.feeder.batch(bins)
+            out = self.engine(rows, features, coefficients)
+            self.engine.backward(out.total)
             self.engine.step()
             sums.append(out)
         self.state.step += 1
-        self.state.tokens += sum(int(self.split.train[i].loss_mask.sum()) for i in everyone)
-        self._record(sums, divisors, self.settings.learning_rate * factor)
-
-    def _features(self, batch: list[int], heldout: bool = False) -> tuple[Rows, Features]:
-        source = self.split.heldout if heldout else self.split.train
-        samples = [source[i] for i in batch]
-        s = self.settings
-        # held out, the chains that serving visits are measured whatever is trained
-        alignment = "exact" if heldout else s.mask_alignment
-        rows = make_rows(samples, s.ttt_steps, alignment, self.device)
-        return rows, self.teacher.features(samples, rows, training=not heldout)
+        self.state.tokens += work.tokens
+        self._record(sums, work.divisors, self.settings.learning_rate * factor)
 
     def _record(self, sums: list[StepSums], divisors: Tensor, rate: float) -> None:
         """Logs the step's loss over all processes."""
@@ -217,11 +207,11 @@ class Trainer:
         if self.world > 1:
             dist.all_reduce(both)
         count = divisors.clamp(min=1)
-        weights = self.settings.decay ** torch.arange(count.numel(), device=count.device)
+        weights = step_coefficients(divisors, self.settings.decay)
         self._last = {
             "kind": "train",
             "step": self.state.step,
-            "loss": float((weights * both[0] / count).sum()),
+            "loss": float((weights * both[0]).sum()),
             "lr": rate,
             "tokens": self.state.tokens,
             "seconds": round(self.state.seconds, 3),
@@ -235,7 +225,7 @@ class Trainer:
             self.state.heldout = self.state.best = {"step": self.state.step}
             self.best.save(self.model.draft, self.state.step, self.settings.zero_stage)
             return
-        measured = evaluate(self.model, self._heldout_batches(), self.settings.decay)
+        measured = evaluate(self.model, self.feeder.heldout(), self.settings.decay)
         entry = {"kind": "heldout", "step": self.state.step, **_rounded(measured)}
         entry["seconds"] = round(self.state.seconds, 3)
         self.state.heldout = entry
@@ -244,22 +234,6 @@ class Trainer:
         if measured.joint_prefix > self.state.best.get("joint_prefix", -1.0):
             self.state.best = entry
             self.best.save(self.model.draft, self.state.step, self.settings.zero_stage)
-
-    def _heldout_batches(self) -> Iterator[tuple[Rows, Features, bool]]:
-        """The held-out samples that fall to this process, in micro-batches of like length.
-
-        Every process gets as many batches (under ZeRO-3 all must run); the third value is False
-        for one that only keeps step and is not counted.
-        """
-        total = len(self.split.heldout)  # drawn at random: data files are often grouped
-        drawn = torch.randperm(total, generator=torch.Generator().manual_seed(self.settings.seed))
-        chosen = drawn[: self.settings.eval_samples].tolist()
-        order = sorted(chosen, key=lambda i: self.split.heldout[i].ids.size)
-        width = self.plan.micro_batch
-        for start in range(0, len(order), width * self.world):
-            together = order[start : start + width * self.world]
-            own = together[self.rank :: self.world]
-            yield *self._features(own or together[:1], heldout=True), bool(own)
 
     def _save(self) -> None:
         state = {"vtrim": self.state.to_dict()}

@@ -1,62 +1,101 @@
-"""Soft cross-entropy over the draft vocabulary, formed chunk by chunk with its gradient.
+"""Head and loss in one pass over chunks of target states, the gradient formed on the way.
 
-The [rows, k] logits never exist at once: a chunk's logits give the loss and, in the same pass,
-the gradients of the hidden rows and of the head. Backward only scales them.
+A chunk holds some of the target's states and all (row, unroll step) pairs they judge: the target's
+logits over D are computed once for all steps, and neither they nor the draft's logits ever exist
+for a whole batch. Backward only scales what the forward pass formed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-CHUNK_ROWS = 256
+from vtrim.training.batch import Features, Rows
+from vtrim.training.settings import Loss, OovPolicy
+
+CHUNK_ELEMENTS = 1 << 22  # draft logits of one chunk
+
+TeacherLogits = Callable[[Tensor], Tensor]
+"""The target's logits over D: [c, d] -> [c, k]."""
 
 
-class SoftCrossEntropy(torch.autograd.Function):
-    """Sum over rows of -sum_v p(v) log q(v), and how many rows' arg-max is the teacher's."""
+@dataclass(frozen=True)
+class Judge:
+    """What the pairs of a micro-batch are judged by."""
+
+    rows: Rows
+    features: Features
+    teacher_logits: TeacherLogits
+    loss: Loss = "soft-ce"
+    oov: OovPolicy = "drop"
+
+    @property
+    def weight(self) -> Tensor:
+        """[n] 1 where a pair counts in the loss, 0 where its teacher's arg-max is not in D."""
+        best = self.features.best_draft[self.rows.slot]
+        return torch.ones_like(best) if self.oov == "keep" else (best >= 0).long()
+
+    def chunks(self, k: int) -> Iterator[tuple[slice, slice]]:
+        """Target states and the pairs they judge, few enough that logits stay small."""
+        first = self.rows.first_row
+        states, pairs = first.size - 1, max(1, CHUNK_ELEMENTS // k)
+        low = 0
+        while low < states:
+            high = max(low + 1, int((first <= first[low] + pairs).sum()) - 1)
+            yield slice(low, high), slice(int(first[low]), int(first[high]))
+            low = high
+
+
+class HeadLoss(torch.autograd.Function):
+    """Weighted sum of the pairs' losses, each pair's loss, and whether its arg-max is right."""
 
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, teacher: Tensor, index: Tensor, best: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """hidden: [n, d] normed rows; weight: [k, d] head; teacher: [m, k] p over D.
+        ctx: Any, hidden: Tensor, weight: Tensor, coefficient: Tensor, judge: Judge
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """hidden: [n, d] normed rows; weight: [k, d] head; coefficient: [n] of each pair's loss.
 
-        index: [n] row of ``teacher`` for each hidden row; best: [n] draft id of the teacher's
-        arg-max (-1 where it lies outside D). Returns (loss sum, correct rows), fp32 and int64.
+        Returns the scalar sum of coefficient * loss, losses [n] fp32 and right [n] bool.
         """
-        loss = hidden.new_zeros((), dtype=torch.float32)
-        correct = torch.zeros((), dtype=torch.int64, device=hidden.device)
-        grad_hidden = torch.empty_like(hidden)
+        losses = hidden.new_zeros(hidden.shape[0], dtype=torch.float32)
+        right = torch.zeros(hidden.shape[0], dtype=torch.bool, device=hidden.device)
+        grad_hidden = torch.zeros_like(hidden)
         grad_weight = torch.zeros_like(weight, dtype=torch.float32)
-        for start in range(0, hidden.shape[0], CHUNK_ROWS):
-            rows = slice(start, start + CHUNK_ROWS)
-            h, p = hidden[rows], teacher[index[rows]].float()
+        best = judge.features.best_draft[judge.rows.slot]
+        for states, pairs in judge.chunks(weight.shape[0]):
+            if pairs.start == pairs.stop:
+                continue
+            z = judge.teacher_logits(judge.features.hidden[states]).float()
+            p = z.softmax(-1)[judge.rows.slot[pairs] - states.start]
+            h = hidden[pairs]
             logits = (h @ weight.T).float()
-            correct += (logits.argmax(-1) == best[rows]).sum()
+            right[pairs] = logits.argmax(-1) == best[pairs]
             log_z = logits.logsumexp(-1)
-            loss += (p.sum(-1) * log_z).sum() - (p * logits).sum()
-            # d/dlogits of -sum p log q = q * sum(p) - p
-            grad = logits.sub_(log_z[:, None]).exp_().mul_(p.sum(-1, keepdim=True)).sub_(p)
+            losses[pairs] = log_z - (p * logits).sum(-1)
+            # d/dlogits of -sum p log q = q - p
+            grad = logits.sub_(log_z[:, None]).exp_().sub_(p).mul_(coefficient[pairs, None])
             grad = grad.to(weight.dtype)
-            grad_hidden[rows] = grad @ weight
+            grad_hidden[pairs] = grad @ weight
             grad_weight += grad.T @ h
         ctx.save_for_backward(grad_hidden, grad_weight.to(weight.dtype))
-        ctx.mark_non_differentiable(correct)
-        return loss, correct
+        ctx.mark_non_differentiable(losses, right)
+        return (losses * coefficient).sum(), losses, right
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         """Scales the gradients formed in the forward pass."""
         grad_hidden, grad_weight = ctx.saved_tensors
         scale = grads[0]
-        return grad_hidden * scale.to(grad_hidden.dtype), grad_weight * scale, None, None, None
+        return grad_hidden * scale.to(grad_hidden.dtype), grad_weight * scale, None, None
 
 
-def soft_cross_entropy(
-    hidden: Tensor, weight: Tensor, teacher: Tensor, index: Tensor, best: Tensor
-) -> tuple[Tensor, Tensor]:
-    """See ``SoftCrossEntropy.forward``."""
-    loss, correct = SoftCrossEntropy.apply(hidden, weight, teacher, index, best)  # type: ignore[no-untyped-call]
-    return loss, correct
+def head_loss(
+    hidden: Tensor, weight: Tensor, coefficient: Tensor, judge: Judge
+) -> tuple[Tensor, Tensor, Tensor]:
+    """See ``HeadLoss.forward``."""
+    out: tuple[Tensor, Tensor, Tensor] = HeadLoss.apply(hidden, weight, coefficient, judge)  # type: ignore[no-untyped-call]
+    return out

@@ -45,10 +45,11 @@ class BatchPlan:
                 "step (processes x grad-accum). Use fewer, or more data."
             )
 
-    def step(self, number: int) -> list[list[int]]:
-        """Sample indices of each slot's micro-batch at optimiser step ``number`` (from 0)."""
+    def step(self, number: int) -> list[list[list[int]]]:
+        """Each slot's micro-batch at optimiser step ``number`` (from 0): a list of bins, each a
+        list of the samples that share a sequence."""
         epoch, within = divmod(number, self.steps_per_epoch)
-        return self._epoch(epoch)[within]
+        return [[[index] for index in batch] for batch in self._epoch(epoch)[within]]
 
     def _epoch(self, epoch: int) -> list[list[list[int]]]:
         if getattr(self, "_cached_epoch", None) != epoch:

@@ -38,3 +38,13 @@ def row_mask(
         chain = chain & label
         rows[i] = chain
     return rows
+
+
+def teacher_positions(loss_mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+    """[m] positions whose target states can judge a row: m[p] or m[p-1], ascending.
+
+    They depend on neither the unroll steps nor the alignment, so stored states serve any setting.
+    """
+    needed = loss_mask.copy()
+    needed[1:] |= loss_mask[:-1]
+    return np.flatnonzero(needed)

@@ -27,6 +27,7 @@ from vtrim.training.ds_config import deepspeed_config
 from vtrim.training.init import new_draft
 from vtrim.training.loop import Progress, Trainer
 from vtrim.training.settings import TrainSettings
+from vtrim.training.states import MemoryStates, OnlineStates, StateSource
 from vtrim.training.teacher import Teacher
 from vtrim.vocab import DraftVocab
 
@@ -100,10 +101,11 @@ def train(
     config = deepspeed_config(settings, world, request.user_ds_config, request.ds_origin)
     shape = DraftShape.from_target_config(request.target_config, request.shape_overrides)
     draft = new_draft(target, shape, vocab, settings.head_init, settings.seed)
-    teacher = _teacher(target, vocab, settings)
+    memory = MemoryStates(OnlineStates(target), int(settings.cache_gib * GIB))
+    teacher = _teacher(target, vocab, settings, memory)
     trainer = Trainer(draft, teacher, split, settings, config, request.folder)
-    if (trainer.total_steps() or 10**12) <= trainer.plan.steps_per_epoch:
-        teacher.cache_bytes = 0  # no sample comes twice
+    if (trainer.total_steps() or 10**12) <= trainer.feeder.plan.steps_per_epoch:
+        memory.limit = 0  # no sample comes twice
     _describe(split, trainer, draft, target, note)
     if trainer.resume():
         done = trainer.is_done()
@@ -121,9 +123,11 @@ def train(
     return result
 
 
-def _teacher(target: Target, vocab: DraftVocab, settings: TrainSettings) -> Teacher:
+def _teacher(
+    target: Target, vocab: DraftVocab, settings: TrainSettings, source: StateSource
+) -> Teacher:
     dtype = torch.bfloat16 if settings.dtype == "bf16" else torch.float32
-    return Teacher(target, torch.from_numpy(vocab.ids), dtype, int(settings.cache_gib * GIB))
+    return Teacher(target, torch.from_numpy(vocab.ids), dtype, source)
 
 
 def _describe(
@@ -135,7 +139,7 @@ def _describe(
         f"{len(split.train):,} training samples ({split.reply_tokens:,} reply tokens), "
         f"{len(split.heldout):,} held out ({trainer.settings.eval_samples:,} of them checked at "
         f"most), {split.untrained:,} without a row to train; "
-        f"draft of {parameters / 1e6:.1f} M parameters, {trainer.plan.steps_per_epoch:,} steps a "
+        f"draft of {parameters / 1e6:.1f} M parameters, {trainer.feeder.plan.steps_per_epoch:,} steps a "
         f"pass, {'bounded by time' if total is None else f'{total:,} steps'}"
     )
     if target.aux_layer_ids != (2, target.num_layers // 2, target.num_layers - 3):

@@ -15,21 +15,23 @@ from torch import Tensor, nn
 
 from vtrim.models.draft import Eagle3Draft
 from vtrim.training.batch import Features, Rows
-from vtrim.training.loss import soft_cross_entropy
+from vtrim.training.loss import Judge, TeacherLogits, head_loss
+from vtrim.training.settings import TrainSettings
 
 
 @dataclass(frozen=True)
 class StepSums:
-    """Sums over a micro-batch, one entry a TTT step.
+    """Results of a micro-batch; the sums have one fp32 entry a TTT step.
 
-    loss: [S] summed soft cross-entropy; correct: [S] rows whose arg-max is the teacher's;
-    oov: [S] rows whose teacher arg-max lies outside D; rows: [S] rows the mask reaches.
+    total: the weighted loss that is minimised; loss: [S] summed loss of the pairs that count;
+    correct: [S] pairs whose arg-max is the teacher's; oov: [S] pairs whose teacher arg-max lies
+    outside D. How many pairs a step has is ``Rows.counts``.
     """
 
+    total: Tensor
     loss: Tensor
     correct: Tensor
     oov: Tensor
-    rows: Tensor
 
 
 def gather_rows(x: Tensor, position: Tensor) -> Tensor:
@@ -38,12 +40,17 @@ def gather_rows(x: Tensor, position: Tensor) -> Tensor:
 
 
 def unroll_attention(
-    query: Tensor, first: tuple[Tensor, Tensor], own: list[tuple[Tensor, Tensor]], position: Tensor
+    query: Tensor,
+    first: tuple[Tensor, Tensor],
+    own: list[tuple[Tensor, Tensor]],
+    position: Tensor,
+    start: Tensor,
 ) -> Tensor:
     """Attention of step i's rows -> [B, n_h, R, d_h].
 
     query: [B, n_h, R, d_h]; first: keys and values of step 0, [B, n_kv, T, d_h]; own: those of
-    the rows themselves at steps 1..i, [B, n_kv, R, d_h]; position: [B, R].
+    the rows themselves at steps 1..i, [B, n_kv, R, d_h]; position: [B, R] the
+    last step-0 key each row sees; start: [B, R] the first, where its document begins.
     """
     keys, values = first
     batch, heads, rows, size = query.shape
@@ -51,8 +58,9 @@ def unroll_attention(
     q = query.unflatten(1, (groups, heads // groups)) * size**-0.5
     flat = q.flatten(2, 3)  # [B, n_kv, g*R, d_h]
     scores = (flat @ keys.transpose(-1, -2)).float().view(*q.shape[:4], length)
-    later = torch.arange(length, device=query.device) > position[..., None]  # [B, R, T]
-    scores = scores.masked_fill(later[:, None, None], float("-inf"))
+    key = torch.arange(length, device=query.device)
+    hidden = (key > position[..., None]) | (key < start[..., None])  # [B, R, T]
+    scores = scores.masked_fill(hidden[:, None, None], float("-inf"))
     diagonal = [(q * k[:, :, None]).sum(-1, keepdim=True).float() for k, _ in own]
     weights = torch.cat([scores, *diagonal], dim=-1).softmax(-1).to(query.dtype)
     past = weights[..., :length].flatten(2, 3) @ values
@@ -65,59 +73,60 @@ def unroll_attention(
 class TTTModel(nn.Module):
     """The draft and its unrolled loss: the module that DeepSpeed wraps."""
 
-    def __init__(self, draft: Eagle3Draft, ttt_steps: int) -> None:
+    def __init__(
+        self, draft: Eagle3Draft, settings: TrainSettings, teacher_logits: TeacherLogits
+    ) -> None:
         super().__init__()
         self.draft = draft
-        self.ttt_steps = ttt_steps
+        self.settings = settings
+        self.teacher_logits = teacher_logits
 
-    def unroll(self, rows: Rows, features: Features) -> list[Tensor]:
-        """The pre-norm h' of the trained rows, [B, R, d] for each step."""
+    def unroll(self, rows: Rows, features: Features) -> Tensor:
+        """The pre-norm h' of the trained rows after each step, [S, B, R, d]."""
         layer, attention = self.draft.midlayer, self.draft.midlayer.self_attn
         embeds = features.embeds
         shifted = torch.cat((embeds[:, 1:], embeds[:, -1:]), dim=1)  # row t reads token t+1
         fused = self.draft.fuse(features.aux)
         x_all = layer.inputs(shifted, fused)
-        everywhere = torch.arange(x_all.shape[1], device=x_all.device)[None]
-        first = attention.keys_values(x_all, everywhere)
+        where = torch.arange(x_all.shape[1], device=x_all.device)[None] - rows.start
+        first = attention.keys_values(x_all, where)
+        start = rows.start.gather(1, rows.position)
         hidden, x = gather_rows(fused, rows.position), gather_rows(x_all, rows.position)
         own: list[tuple[Tensor, Tensor]] = []
         outputs: list[Tensor] = []
         last = embeds.shape[1] - 1
-        for i in range(self.ttt_steps):
-            at = rows.position + i
+        for i in range(self.settings.ttt_steps):
+            at = rows.position - start + i
             if i > 0:
-                x = layer.inputs(gather_rows(embeds, (at + 1).clamp(max=last)), hidden)
+                token = (rows.position + 1 + i).clamp(max=last)
+                x = layer.inputs(gather_rows(embeds, token), hidden)
                 own.append(attention.keys_values(x, at))
-            context = unroll_attention(attention.queries(x, at), first, own, rows.position)
+            query = attention.queries(x, at)
+            context = unroll_attention(query, first, own, rows.position, start)
             hidden = layer.finish(hidden, context)
             outputs.append(hidden)
-        return outputs
+        return torch.stack(outputs)
 
-    def forward(self, rows: Rows, features: Features) -> StepSums:
-        """Loss sums and counts of one micro-batch."""
-        losses, correct, oov, counts = [], [], [], []
-        last = rows.ids.shape[1] - 1
-        for i, hidden in enumerate(self.unroll(rows, features)):
-            trained = rows.trained[i]
-            at = (rows.position + 1 + i).clamp(max=last)
-            best = features.best_draft.gather(1, at)
-            kept = trained & (best >= 0)  # the target's arg-max must be draftable
-            judge = partial(
-                soft_cross_entropy,
-                teacher=features.teacher,
-                index=features.slot.gather(1, at)[kept],
-                best=best[kept],
-            )
-            loss, right = self.draft.lm_head(self.draft.norm(hidden[kept]), through=judge)
-            losses.append(loss)
-            correct.append(right)
-            counts.append(trained.sum())
-            oov.append(trained.sum() - kept.sum())
-        stack = torch.stack
-        return StepSums(stack(losses), stack(correct), stack(oov), stack(counts))
+    def forward(self, rows: Rows, features: Features, coefficients: Tensor) -> StepSums:
+        """Loss and counts of one micro-batch. coefficients: [S] decay^i / N_i."""
+        judge = Judge(
+            rows, features, self.teacher_logits, self.settings.loss, self.settings.oov
+        )
+        pairs = self.unroll(rows, features).flatten(0, 2)[rows.flat]
+        weight = judge.weight
+        through = partial(head_loss, coefficient=coefficients[rows.step] * weight, judge=judge)
+        total, losses, right = self.draft.lm_head(self.draft.norm(pairs), through=through)
+        zeros = torch.zeros_like(coefficients)
+        best = features.best_draft[rows.slot]
+        return StepSums(
+            total,
+            zeros.index_add(0, rows.step, losses * weight),
+            zeros.index_add(0, rows.step, right.float()),
+            zeros.index_add(0, rows.step, (best < 0).float()),
+        )
 
 
-def step_loss(sums: StepSums, divisors: Tensor, decay: float) -> Tensor:
-    """sum_i decay^i * loss_i / N_i. divisors: [S] rows of the whole optimiser step."""
-    weights = decay ** torch.arange(divisors.numel(), device=divisors.device, dtype=torch.float32)
-    return (weights * sums.loss / divisors.clamp(min=1)).sum()
+def step_coefficients(divisors: Tensor, decay: float) -> Tensor:
+    """[S] decay^i / N_i: what each step's summed loss is multiplied by. divisors: [S]."""
+    power = torch.arange(divisors.numel(), device=divisors.device, dtype=torch.float32)
+    return decay**power / divisors.clamp(min=1)
