@@ -109,6 +109,26 @@ def fingerprint_file(path: Path) -> str:
         return "sha256:" + hashlib.file_digest(handle, "sha256").hexdigest()
 
 
+def fingerprint_path(path: Path) -> str:
+    """Fingerprint of a file, or of all files of a folder and their names.
+
+    Large files of a folder (a model's weights) are told by size and time, not read.
+    """
+    if not path.is_dir():
+        return fingerprint_file(path)
+    files = sorted(file for file in path.rglob("*") if file.is_file())
+    told: dict[str, Any] = {}
+    for file in files:
+        status = file.stat()
+        large = status.st_size > _LARGE
+        name = file.relative_to(path).as_posix()
+        told[name] = [status.st_size, status.st_mtime_ns] if large else fingerprint_file(file)
+    return fingerprint_json(told)
+
+
+_LARGE = 64 * 2**20  # [bytes]
+
+
 def stable_safetensors(data: bytes) -> bytes:
     """The same safetensors file with its header in key order: equal content, equal bytes.
 
@@ -165,9 +185,10 @@ class Run:
         if not self.manifest.exists():
             return {"vtrim": __version__, "steps": {}}
         manifest = {"steps": {}, **read_object(self.manifest)}
-        parts = {name: manifest.get(name, {}) for name in ("target", "data", "steps")}
-        if isinstance(parts["steps"], dict):
-            parts |= {f"steps.{name}": entry for name, entry in parts["steps"].items()}
+        parts = {name: manifest.get(name, {}) for name in ("target", "data", "steps", "chain")}
+        for table in ("steps", "chain"):
+            if isinstance(parts[table], dict):
+                parts |= {f"{table}.{name}": entry for name, entry in parts[table].items()}
         for name, part in parts.items():
             if not isinstance(part, dict):
                 raise InputError(

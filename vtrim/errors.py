@@ -13,6 +13,10 @@ class InputError(VtrimError):
     """A file, row or checkpoint that cannot be used: missing, empty, cut, foreign."""
 
 
+class OwnError(InputError):
+    """One that a process of a group may meet alone, so each says it itself (a full disk, say)."""
+
+
 class OptionError(VtrimError):
     """An option out of range, or options that contradict each other."""
 

@@ -110,9 +110,16 @@ def _positive(key: str, value: Any, kind: type[int] | type[float], origin: str) 
 
 
 def _rope_theta(config: Mapping[str, Any]) -> Any:
-    """The base of the rotary embedding as it stands: transformers 5 nests it, others do not."""
-    theta, parameters = config.get("rope_theta"), config.get("rope_parameters")
-    if theta is not None or not isinstance(parameters, Mapping):
-        return theta
-    nested = parameters.get("full_attention")  # Gemma 3 keeps one entry per layer type
-    return (nested if isinstance(nested, Mapping) else parameters).get("rope_theta")
+    """The base of the rotary embedding, wherever a config keeps it; a nested one wins.
+
+    transformers 5 nests it. Where each type of layer has its own (Gemma 3), the draft, which
+    attends to everything, takes that of full attention.
+    """
+    for name in ("rope_scaling", "rope_parameters"):
+        nested = config.get(name)
+        if isinstance(nested, Mapping):
+            by_type = [part for part in nested.values() if isinstance(part, Mapping)]
+            for part in (nested.get("full_attention"), nested, *by_type):
+                if isinstance(part, Mapping) and part.get("rope_theta") is not None:
+                    return part["rope_theta"]
+    return config.get("rope_theta")

@@ -1,103 +1,194 @@
-"""Cost of a training step at the trimmed and at the full vocabulary, in one process, alternating.
+"""CPU time and memory of a training step, against the order of work of other trainers.
 
-    OMP_NUM_THREADS=1 python benchmarks/training/step.py [--k 4096] [--rounds 5]
+    OMP_NUM_THREADS=1 python benchmarks/training/step.py [--quick] [--profile]
 
-The target's states are computed before (they are the same for every vocabulary); a step is the
-soft targets, the unrolled forward and backward of ``TTTModel``, and AdamW, in bf16.
+See README.md beside this file for what is measured.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import statistics
-import time
+import os
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
+from case import TARGET, Case, build
+from profiling import parts
 
 from vtrim.chat.read import read_conversations
 from vtrim.chat.render import Renderer
 from vtrim.chat.skips import SkipLog
 from vtrim.config import recipes_folder
-from vtrim.models.hub import load_config, load_tokenizer
+from vtrim.models.hub import load_tokenizer
 from vtrim.models.target import load_target
-from vtrim.shape import DraftShape
-from vtrim.training.batch import TrainSample, make_rows
+from vtrim.training.batch import TrainSample
 from vtrim.training.data import split_samples
-from vtrim.training.init import new_draft
-from vtrim.training.teacher import Teacher
-from vtrim.training.ttt import TTTModel, step_loss
-from vtrim.vocab import DraftVocab
 
 HERE = Path(__file__).parent
-BATCH, STEPS = 4, 3
+SMALL, FULL, BATCH, LENGTH = 8192, 49152, 2, 1024
+
+ROUNDS: dict[int, list[Case]] = {
+    3: [
+        Case("specforge", SMALL),
+        Case("eagle", SMALL),
+        Case("vtrim", SMALL),
+        Case("vtrim", SMALL, rows="all"),
+        Case("vtrim", SMALL, length=1024),
+        Case("vtrim", SMALL, "bf16"),
+        Case("vtrim", SMALL, "bf16", length=1024),
+    ],
+    2: [
+        Case("specforge", FULL),
+        Case("eagle", FULL),
+        Case("vtrim", FULL),
+        Case("vtrim", FULL, "bf16"),
+    ],
+}
+"""Rounds and the cases that take turns in them; all of a group live at the same time."""
 
 
-def samples(count: int) -> list[TrainSample]:
-    """The first ``count`` training samples of the demo."""
-    renderer = Renderer(load_tokenizer("smollm2"))
+def samples() -> list[TrainSample]:
+    """The training samples of the demo, shuffled."""
+    renderer = Renderer(load_tokenizer(TARGET))
     replies = recipes_folder() / "demo" / "replies.jsonl.gz"
     conversations = read_conversations([replies], skipped=SkipLog())
     rendered = (s for c in conversations for s in renderer.samples(c))
-    return split_samples(rendered, "exact").train[:count]
+    found = split_samples(rendered, "exact").train
+    return [found[i] for i in np.random.default_rng(0).permutation(len(found))]
 
 
-class Case:
-    """One vocabulary size: its draft, optimiser and teacher with the states already kept."""
+@torch.no_grad()
+def write_inputs(path: Path) -> dict[str, float]:
+    """Real text and the real target's states, fp32; tokens ranked by frequency in replies.
 
-    def __init__(self, k: int, batches: list[list[TrainSample]]) -> None:
-        target = load_target("smollm2", dtype=torch.bfloat16)
-        ids = range(k)  # which ids are kept does not change the cost
-        vocab = DraftVocab.of(ids, target.vocab_size)
-        shape = DraftShape.from_target_config(load_config("smollm2"))
-        draft = new_draft(target, shape, vocab, "target", 0).to(torch.bfloat16)
-        self.model = TTTModel(draft, STEPS)
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-5)
-        self.teacher = Teacher(target, torch.from_numpy(vocab.ids), torch.bfloat16, 8 << 30)
-        for batch in batches:
-            self.teacher.features(batch, make_rows(batch, STEPS, "exact"))
+    ids, mask: [B, T], conversations one after the other as one text; aux: [B, T, 3d]; hidden:
+    [B, T, d]; ranked: [V].
+    """
+    chosen = samples()
+    counts = np.bincount(np.concatenate([s.ids[s.loss_mask] for s in chosen]), minlength=FULL)
+    ids, mask = (
+        torch.from_numpy(np.concatenate(parts)[: BATCH * LENGTH].reshape(BATCH, LENGTH))
+        for parts in ([s.ids for s in chosen], [s.loss_mask for s in chosen])
+    )
+    out = load_target(TARGET, dtype=torch.float32).forward(ids)
+    ranked = torch.from_numpy(np.argsort(-counts, kind="stable"))
+    torch.save(
+        {"ids": ids, "mask": mask, "aux": out.aux, "hidden": out.hidden, "ranked": ranked}, path
+    )
+    return {"512": float(mask[:, :512].float().mean()), "1024": float(mask.float().mean())}
 
-    def step(self, batch: list[TrainSample]) -> float:
-        """CPU seconds of one step."""
-        begun = time.process_time()
-        rows = make_rows(batch, STEPS, "exact")
-        sums = self.model(rows, self.teacher.features(batch, rows))
-        step_loss(sums, sums.rows, 0.8).backward()
-        self.optimizer.step()
-        self.optimizer.zero_grad()
-        return time.process_time() - begun
+
+class Worker:
+    """A process that runs one case, a step at a time."""
+
+    def __init__(self, case: Case, inputs: Path) -> None:
+        command = [sys.executable, str(HERE / "case.py"), json.dumps(vars(case)), str(inputs)]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        self.process = subprocess.Popen(  # noqa: S603
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        )
+        self.case = case
+        self.done: list[dict[str, float]] = []
+
+    def read(self) -> str:
+        """The next line of the process."""
+        line = self.process.stdout.readline() if self.process.stdout else ""
+        if not line:
+            raise SystemExit(f"{self.case.name}: the process ended")
+        return line
+
+    def step(self) -> None:
+        """One step."""
+        if self.process.stdin:
+            self.process.stdin.write("\n")
+            self.process.stdin.flush()
+        self.done.append(json.loads(self.read()))
+
+    def close(self) -> dict[str, Any]:
+        """Ends the process; the least CPU time, all of them, and the highest peak."""
+        self.process.communicate()
+        seconds = [d["seconds"] for d in self.done]
+        return {
+            **vars(self.case),
+            "cpu_seconds": round(min(seconds), 3),
+            "rounds": [round(s, 3) for s in seconds],
+            "peak_mb": round(max(d["peak"] for d in self.done)),
+            "first_loss": round(self.done[0]["loss"], 3),
+        }
+
+
+def measure(cases: list[Case], rounds: int, inputs: Path) -> list[dict[str, Any]]:
+    """Alternates the cases; the first round is a step like the others and warms up."""
+    workers = []
+    for case in cases:
+        worker = Worker(case, inputs)
+        worker.read()
+        workers.append(worker)
+    for _ in range(rounds):
+        for worker in workers:
+            worker.step()
+            print(f"  {worker.case.name}: {worker.done[-1]}", file=sys.stderr, flush=True)  # noqa: T201
+    return [worker.close() for worker in workers]
+
+
+def summary(measured: list[dict[str, Any]]) -> dict[str, Any]:
+    """The ratios that are asked for."""
+    of = {Case(**{f: m[f] for f in Case.__dataclass_fields__}).name: m for m in measured}
+
+    def ratio(one: Case, other: Case, what: str = "cpu_seconds") -> float | None:
+        pair = of.get(one.name), of.get(other.name)
+        return round(pair[0][what] / pair[1][what], 3) if pair[0] and pair[1] else None
+
+    out: dict[str, Any] = {}
+    for k in (SMALL, FULL):
+        ours = Case("vtrim", k)
+        for peer in ("specforge", "eagle"):
+            out[f"time against {peer}, k={k}"] = ratio(ours, Case(peer, k))
+            out[f"memory against {peer}, k={k}"] = ratio(ours, Case(peer, k), "peak_mb")
+        out[f"bf16 against fp32, k={k}"] = ratio(Case("vtrim", k, "bf16"), ours)
+    everything = Case("vtrim", SMALL, rows="all")
+    out["time against specforge, every row trained"] = ratio(everything, Case("specforge", SMALL))
+    out["T 1024 against 512, fp32"] = ratio(Case("vtrim", SMALL, length=1024), Case("vtrim", SMALL))
+    for dtype in ("fp32", "bf16"):
+        out[f"k={FULL} against k={SMALL}, {dtype}"] = ratio(
+            Case("vtrim", FULL, dtype), Case("vtrim", SMALL, dtype)
+        )
+    return out
 
 
 def main() -> None:
-    """Prints and stores reply tokens per CPU second for both vocabularies, and their ratio."""
+    """Measures, prints and stores; or profiles one step of ours."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--k", type=int, default=4096)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument(
+        "--quick", action="store_true", help="only k 8192, two rounds, nothing stored"
+    )
+    parser.add_argument("--profile", action="store_true", help="where the time of our step goes")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    chosen = samples(4 * BATCH)
-    batches = [chosen[i : i + BATCH] for i in range(0, len(chosen), BATCH)]
-    tokens = sum(int(s.loss_mask.sum()) for s in chosen)
-    cases = {k: Case(k, batches) for k in (options.k, 49152)}
-    for case in cases.values():
-        case.step(batches[0])
-    rates: dict[int, list[float]] = {k: [] for k in cases}
-    for _ in range(options.rounds):
-        for k, case in cases.items():
-            rates[k].append(tokens / sum(case.step(batch) for batch in batches))
-    middle = {k: statistics.median(values) for k, values in rates.items()}
+    with tempfile.TemporaryDirectory() as folder:
+        inputs = Path(folder) / "inputs.pt"
+        shares = write_inputs(inputs)
+        if options.profile:
+            for case in (Case("vtrim", SMALL), Case("vtrim", SMALL, "bf16"), Case("vtrim", FULL)):
+                print(case.name, json.dumps(parts(*build(case, torch.load(inputs))), indent=1))  # noqa: T201
+            return
+        groups = {2: ROUNDS[3]} if options.quick else ROUNDS
+        measured = [m for rounds, cases in groups.items() for m in measure(cases, rounds, inputs)]
     result = {
-        "k": options.k,
-        "ttt_steps": STEPS,
-        "batch": BATCH,
-        "reply_tokens_per_cpu_second": {str(k): round(v, 1) for k, v in middle.items()},
-        "spread": {str(k): [round(min(v), 1), round(max(v), 1)] for k, v in rates.items()},
-        "ratio": round(middle[options.k] / middle[49152], 2),
+        "reply_share": shares,
+        "ratios": summary(measured),
+        "cases": measured,
         "torch": torch.__version__,
     }
-    (HERE / "last_result.json").write_text(json.dumps(result, indent=1) + "\n")
-    print(json.dumps(result, indent=1))  # noqa: T201
+    print(json.dumps(result["ratios"], indent=1))  # noqa: T201
+    if not options.quick:
+        (HERE / "result.json").write_text(json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from vtrim.cli.main import main
-from vtrim.cli.regenerate import parse_shard
+from vtrim.cli.regenerate_rows import parse_shard
 from vtrim.errors import OptionError
 
 REPLY = "red blue green gold"  # what target_chain says to every chat prompt
@@ -141,7 +141,16 @@ def test_a_template_of_ones_own_renders_the_prompt(inputs: Path, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    "options", [("--top-p", "0"), ("--top-p", "1.5"), ("--shard", "3/2"), ("--temperature", "-1")]
+    "options",
+    [
+        ("--top-p", "0"),
+        ("--top-p", "1.5"),
+        ("--shard", "3/2"),
+        ("--temperature", "-1"),
+        ("--temperature", "nan"),
+        ("--temperature", "inf"),
+        ("--request-timeout", "nan"),
+    ],
 )
 def test_options_out_of_range_are_one_line_and_exit_code_2(
     options: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -87,6 +87,18 @@ def test_a_vocabulary_of_another_target_is_refused_with_both_sizes(
     assert "64" in line
 
 
+def test_a_vocabulary_of_another_tokenizer_is_refused_with_both_fingerprints(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "other.safetensors"
+    DraftVocab.of(range(8), 32).save(other, {"tokenizer_fingerprint": "sha256:9"})
+    line = refused(capsys, "--run", str(run), "--vocab", str(other))
+    assert "tokenizer behind the vocabulary" in line
+    assert "sha256:0" in line
+    assert "sha256:9" in line
+    assert str(other) in line
+
+
 def test_a_deepspeed_config_that_contradicts_itself_is_refused_with_its_numbers(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -121,7 +133,7 @@ def test_training_learns_the_tokens_that_coverage_counted(
     options: list[str],
 ) -> None:
     from vtrim.cli.train_call import TrainCall
-    from vtrim.cli.train_steps import _samples
+    from vtrim.cli.train_data import training_samples
 
     folder = tmp_path / "run"
     counting = ["--target", str(tiny_target), "--run", str(folder), "--json", *options]
@@ -142,6 +154,9 @@ def test_training_learns_the_tokens_that_coverage_counted(
         offline=True,
     )
     told: list[str] = []
-    assert sum(int(sample.mask.sum()) for sample in _samples(call, told.append)) == counted
+    samples = training_samples(call, told.append)
+    assert sum(int(sample.mask.sum()) for sample in samples) == counted
+    assert all(sample.ids.base is None and sample.mask.base is None for sample in samples)
+    assert {sample.source for sample in samples} == {"chat"}
     assert call.resolved.max_length == (24 if "--max-length" in options else 2048)
     assert not [line for line in told if "--max-length" in line]

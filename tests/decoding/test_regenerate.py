@@ -220,6 +220,13 @@ def test_replies_of_other_settings_are_not_mixed_in(tmp_path: Path) -> None:
         write(output, CountingDecoder(), requests(), temperature=0.7)
 
 
+def test_replies_of_a_server_and_of_a_target_in_this_process_are_not_mixed(tmp_path: Path) -> None:
+    output = tmp_path / "out.jsonl"
+    PartFile(output, {"target": "tiny", "through": "server"}).close()
+    with pytest.raises(MismatchError, match=r"through differs: None here, server in .*part"):
+        PartFile(output, {"target": "tiny", "dtype": "float32"})
+
+
 def test_a_gz_name_gives_gzip_with_the_same_bytes_each_time(tmp_path: Path) -> None:
     first, second = tmp_path / "a.jsonl.gz", tmp_path / "b.jsonl.gz"
     write(first, CountingDecoder(), requests())

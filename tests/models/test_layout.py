@@ -91,3 +91,29 @@ def test_a_folder_that_cannot_be_made_or_read_is_refused(
         load_draft(folder, num_target_layers=lambda: 8)
     with pytest.raises(InputError, match=r"holds no model\.safetensors"):
         import_draft(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "words"),
+    [
+        ("fc.weight", lambda w: w.fill_(float("nan")), "not finite"),
+        (
+            "lm_head.weight",
+            lambda w: w.index_fill_(0, torch.tensor([3]), float("inf")),
+            "not finite",
+        ),
+        ("norm.weight", lambda w: w.to(torch.int8), "holds int8 numbers, not plain weights"),
+        ("midlayer.mlp.up_proj.weight", lambda w: w.to(torch.float8_e4m3fn), "float8_e4m3fn"),
+    ],
+)
+def test_weights_that_no_draft_can_hold_are_refused_by_name(
+    own_draft: Path,
+    foreign: Foreign,
+    name: str,
+    change: Callable[[torch.Tensor], torch.Tensor],
+    words: str,
+) -> None:
+    weight = load_file(own_draft / "model.safetensors")[name]
+    folder = foreign("SpecForge", {name: change(weight)})
+    with pytest.raises(InputError, match=rf"model\.safetensors: {name} .*{words}"):
+        load_draft(folder, num_target_layers=lambda: 8)

@@ -66,47 +66,76 @@ def trained_rows(mask: list[int], t: int, i: int, alignment: str) -> bool:
     return t + 2 + i < n and all(mask[t + 1 : t + 3 + i])
 
 
-def reference_step(
+def reference_logits(
     w: dict[str, Tensor],
     cfg: Any,
-    kept: list[int],
     samples: list[tuple[list[int], list[int]]],
-    teacher: list[Tensor],
     aux: list[Tensor],
     table: Tensor,
     steps: int,
-    decay: float,
-    alignment: str,
-) -> tuple[Tensor, list[Tensor]]:
-    """Total loss and the loss of each TTT step.
+) -> dict[tuple[int, int, int], Tensor]:
+    """Draft logits [k] of (sample, row t, step i), wherever the target judges them.
 
-    samples: (ids, mask); teacher: [T, V] target logits; aux: [T, 3d]; table: [V, d] embeddings.
+    samples: (ids, mask); aux: [T, 3d]; table: [V, d] embeddings.
     """
-    sums = [torch.zeros(()) for _ in range(steps)]
-    counts = [0] * steps
-    for (ids, mask), z, states in zip(samples, teacher, aux, strict=True):
+    found = {}
+    for number, ((ids, _), states) in enumerate(zip(samples, aux, strict=True)):
         n = len(ids)
         fused = [w["fc.weight"] @ states[t] for t in range(n)]
+        first: list[Any] = []  # keys and values of step 0
         for t in range(n - 1):
-            seen: list[Any] = []
-            for s in range(t):
-                _, pair = layer(w, cfg, table[ids[s + 1]], fused[s], s, [])
-                seen.append(pair)
-            hidden = fused[t]
-            for i in range(steps):
-                if t + 1 + i >= n:
-                    break
+            seen, hidden = list(first), fused[t]
+            for i in range(min(steps, n - 1 - t)):
                 hidden, pair = layer(w, cfg, table[ids[t + 1 + i]], hidden, t + i, seen)
                 seen.append(pair)
+                if i == 0:
+                    first.append(pair)
+                out = rms(hidden, w["norm.weight"], cfg.rms_norm_eps)
+                found[number, t, i] = w["lm_head.weight"] @ out
+    return found
+
+
+def pair_loss(kind: str, z: Tensor, kept: list[int], q: Tensor) -> Tensor:
+    """Loss of one row. z: [V] target logits; q: [k] the draft's law."""
+    p, full = torch.softmax(z[kept], 0), torch.softmax(z, 0)[kept]
+    acceptance = torch.minimum(full, q).sum()
+    divergence = (p * (p.log() - q.log())).sum()
+    share = torch.exp(-3 * acceptance.detach())
+    return {
+        "soft-ce": -(p * q.log()).sum(),
+        "kl": divergence,
+        "lk-alpha": -acceptance.log(),
+        "lk-lambda": share * divergence + (1 - share) * (1 - acceptance),
+    }[kind]
+
+
+def reference_loss(
+    found: dict[tuple[int, int, int], Tensor],
+    kept: list[int],
+    samples: list[tuple[list[int], list[int]]],
+    teacher: list[Tensor],
+    steps: int,
+    decay: float,
+    alignment: str = "exact",
+    divisor: str = "rows",
+    oov: str = "drop",
+    loss: str = "soft-ce",
+) -> Tensor:
+    """The total loss. found: from ``reference_logits``; teacher: [T, V] target logits."""
+    total = torch.zeros(())
+    for i in range(steps):
+        summed, rows = torch.zeros(()), 0
+        for number, (ids, mask) in enumerate(samples):
+            for t in range(len(ids)):
                 if not trained_rows(mask, t, i, alignment):
                     continue
-                counts[i] += 1
-                logits = z[t + 1 + i]
-                if int(logits.argmax()) not in kept:
+                rows += 1
+                z = teacher[number][t + 1 + i]
+                if oov == "drop" and int(z.argmax()) not in kept:
                     continue
-                p = torch.softmax(logits[kept], 0)
-                out = rms(hidden, w["norm.weight"], cfg.rms_norm_eps)
-                q = torch.log_softmax(w["lm_head.weight"] @ out, 0)
-                sums[i] = sums[i] - (p * q).sum()
-    losses = [total / max(1, count) for total, count in zip(sums, counts, strict=True)]
-    return sum(decay**i * loss for i, loss in enumerate(losses)), losses
+                q = torch.softmax(found[number, t, i], 0)
+                summed = summed + pair_loss(loss, z, kept, q)
+        if divisor == "bt":
+            rows = sum(len(ids) for ids, _ in samples)
+        total = total + decay**i * summed / max(1, rows)
+    return total

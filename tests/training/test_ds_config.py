@@ -8,14 +8,63 @@ from typing import Any
 
 import pytest
 
-from vtrim.errors import OptionError
-from vtrim.training.ds_config import deepspeed_config, settings_from
+from vtrim.errors import InputError, OptionError
+from vtrim.training.ds_config import deepspeed_config, read_user_config, settings_from
+from vtrim.training.ds_sections import complete_scheduler
 from vtrim.training.settings import TrainSettings
 
+HUGGING_FACE = {
+    "train_batch_size": "auto",
+    "train_micro_batch_size_per_gpu": "auto",
+    "gradient_accumulation_steps": "auto",
+    "gradient_clipping": "auto",
+    "steps_per_print": 2000,
+    "wall_clock_breakdown": False,
+    "optimizer": {
+        "type": "AdamW",
+        "params": {"lr": "auto", "betas": "auto", "eps": "auto", "weight_decay": "auto"},
+    },
+    "scheduler": {
+        "type": "WarmupDecayLR",
+        "params": {
+            "warmup_min_lr": "auto",
+            "warmup_max_lr": "auto",
+            "warmup_num_steps": "auto",
+            "total_num_steps": "auto",
+        },
+    },
+    "bf16": {"enabled": "auto"},
+    "fp16": {"enabled": "auto", "loss_scale": 0, "initial_scale_power": 16, "hysteresis": 2},
+    "zero_optimization": {
+        "stage": 3,
+        "offload_optimizer": {"device": "cpu", "pin_memory": True},
+        "offload_param": {"device": "cpu", "pin_memory": "auto"},
+        "overlap_comm": True,
+        "contiguous_gradients": True,
+        "sub_group_size": 1e9,
+        "reduce_bucket_size": "auto",
+        "stage3_prefetch_bucket_size": "auto",
+        "stage3_param_persistence_threshold": "auto",
+        "stage3_max_live_parameters": 1e9,
+        "stage3_gather_16bit_weights_on_model_save": True,
+    },
+    "activation_checkpointing": {"partition_activations": False, "cpu_checkpointing": False},
+}
+"""The sections and "auto"s of the files that users of Hugging Face's Trainer have at hand."""
 
-def _resolve(user: dict[str, Any], world: int = 1) -> dict[str, Any]:
-    settings = TrainSettings(**settings_from(user))
-    return deepspeed_config(settings, world, user, "ds.json")
+
+def _resolve(
+    user: dict[str, Any], world: int = 1, hidden_size: int | None = None, **typed: Any
+) -> dict[str, Any]:
+    return _whole(user, world, hidden_size, **typed)[1]
+
+
+def _whole(
+    user: dict[str, Any], world: int = 1, hidden_size: int | None = None, **typed: Any
+) -> tuple[TrainSettings, dict[str, Any]]:
+    """What the command does with the file and the options that were typed."""
+    settings = TrainSettings(**{**settings_from(user, typed, world, "ds.json"), **typed})
+    return settings, deepspeed_config(settings, world, user, "ds.json", hidden_size)
 
 
 def _user(inputs: Path, name: str) -> dict[str, Any]:
@@ -45,16 +94,199 @@ def test_every_auto_is_resolved(inputs: Path) -> None:
     assert config["fp16"] == {"enabled": False}
 
 
-def test_an_auto_without_a_value_is_refused_by_name() -> None:
-    with pytest.raises(OptionError, match=r"zero_optimization\.reduce_bucket_size"):
-        _resolve({"zero_optimization": {"reduce_bucket_size": "auto"}})
-
-
 def test_bf16_and_fp16_together_are_refused(inputs: Path) -> None:
     with pytest.raises(OptionError, match="bf16 and fp16"):
         _resolve(_user(inputs, "g19_ds_both_halves.json"))
 
 
-def test_fp16_alone_is_refused_because_the_states_overflow_it() -> None:
-    with pytest.raises(OptionError, match="fp16"):
-        _resolve({"fp16": {"enabled": True}})
+def test_every_auto_of_a_hugging_face_file_gets_the_value_hugging_face_gives_it() -> None:
+    settings, config = _whole(HUGGING_FACE, 2, hidden_size=64, learning_rate=3e-4, warmup=0.1)
+    whole = complete_scheduler(config, settings, total_steps=205)
+    assert "auto" not in json.dumps(whole)
+    assert whole["optimizer"]["params"] == {
+        "lr": 3e-4, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.0,
+    }  # fmt: skip
+    assert whole["scheduler"]["params"] == {
+        "warmup_min_lr": 0.0, "warmup_max_lr": 3e-4, "warmup_num_steps": 21, "total_num_steps": 205,
+    }  # fmt: skip
+    zero = whole["zero_optimization"]
+    assert zero["reduce_bucket_size"] == 64 * 64
+    assert zero["stage3_prefetch_bucket_size"] == 3686
+    assert zero["stage3_param_persistence_threshold"] == 640
+    assert "pin_memory" not in zero["offload_param"]  # DeepSpeed's own default
+
+
+def test_an_auto_without_a_value_is_refused_by_name() -> None:
+    with pytest.raises(OptionError, match="communication_data_type"):
+        _resolve({"communication_data_type": "auto"})
+
+
+@pytest.mark.parametrize(
+    ("user", "typed", "micro", "accum"),
+    [
+        ({"train_batch_size": 32}, {}, 16, 1),
+        ({"train_batch_size": 32}, {"micro_batch": 4}, 4, 4),
+        ({"train_batch_size": 32, "gradient_accumulation_steps": 2}, {}, 8, 2),
+        ({"train_batch_size": 32, "train_micro_batch_size_per_gpu": "auto"}, {}, 16, 1),
+        ({"train_micro_batch_size_per_gpu": 3}, {"grad_accum": 5}, 3, 5),
+    ],
+)
+def test_batch_sizes_that_are_left_out_follow_from_those_given(
+    user: dict[str, Any], typed: dict[str, Any], micro: int, accum: int
+) -> None:
+    settings, config = _whole(user, 2, **typed)
+    assert (settings.micro_batch, settings.grad_accum) == (micro, accum)
+    assert config["train_batch_size"] == 2 * micro * accum
+
+
+def test_what_the_file_says_of_the_optimizer_becomes_the_settings() -> None:
+    params = {"lr": 2e-4, "betas": [0.8, 0.99], "weight_decay": 0.1}
+    settings = _whole({"optimizer": {"type": "AdamW", "params": params}})[0]
+    assert (settings.learning_rate, settings.beta1, settings.beta2) == (2e-4, 0.8, 0.99)
+    assert settings.weight_decay == 0.1
+    muon = {"type": "Muon", "params": {"lr": 0.03, "adam_lr": 1e-3}}
+    settings = _whole({"optimizer": muon})[0]
+    assert (settings.optimizer, settings.muon_lr, settings.learning_rate) == ("muon", 0.03, 1e-3)
+
+
+def test_another_optimizer_and_the_monitors_reach_deepspeed_as_they_are() -> None:
+    user = {
+        "optimizer": {"type": "SGD", "params": {"lr": 0.1, "momentum": 0.9}},
+        "csv_monitor": {"enabled": True, "output_path": "logs", "job_name": "j"},
+        "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}},
+    }
+    config = _resolve(user)
+    assert {key: config[key] for key in user} == user
+
+
+@pytest.mark.parametrize(
+    ("user", "typed", "words"),
+    [
+        ({"zero_optimisation": {}}, {}, ["zero_optimisation", "'zero_optimization'"]),
+        ({"bfloat16": {"enabled": True}}, {}, ["bfloat16", "'bf16'"]),
+        ({"zero_optimization": {"reduce_bucket": 3}}, {}, ["reduce_bucket", "reduce_bucket_size"]),
+        (
+            {"zero_optimization": {"stage": 2, "offload_optimizer": {"devise": "cpu"}}},
+            {},
+            ["devise", "zero_optimization.offload_optimizer", "'device'"],
+        ),
+        ({"csv_monitor": {"output": "x"}}, {}, ["output", "csv_monitor", "'output_path'"]),
+        (
+            {"optimizer": {"type": "AdamW", "params": {"learning_rate": 1}}},
+            {},
+            ["learning_rate", "optimizer.params", "lr"],
+        ),
+        ({"optimizer": {"type": "AdanW"}}, {}, ["AdanW", "'AdamW'"]),
+        ({"optimizer": {"kind": "AdamW"}}, {}, ["kind", "optimizer", "type"]),
+        ({"optimizer": {"params": {}}}, {}, ["optimizer", "type"]),
+        ({"scheduler": {"type": "WarmupLR", "params": []}}, {}, ["scheduler.params", "object"]),
+        ({"optimizer": {"type": "Adam", "params": {"betas": [0.9]}}}, {}, ["betas", "two"]),
+        ({"scheduler": {"type": "WarmupDelayLR"}}, {}, ["WarmupDelayLR", "'WarmupDecayLR'"]),
+        ({"scheduler": {"type": "WarmupDecayLR"}}, {}, ["total_num_steps", "missing"]),
+        ({"scheduler": {"type": "WarmupLR", "params": {"steps": 3}}}, {}, ["steps", "scheduler"]),
+        ({"data_types": {"grad_dtype": "fp32"}}, {}, ["grad_dtype", "grad_accum_dtype"]),
+        ({"amp": {"enabled": True}}, {}, ["amp", "--dtype"]),
+        ({"activation_checkpointing": {"cpu_checkpointing": True}}, {}, ["one layer"]),
+        ({"fp16": {"enabled": True}}, {}, ["fp16", "range"]),
+        ({"zero_optimization": True}, {}, ["zero_optimization", "object"]),
+        ({"zero_optimization": {"stage": 5}}, {}, ["zero_optimization.stage 5", "0", "3"]),
+        ({"zero_optimization": {"stage": "two"}}, {}, ["zero_optimization.stage", "two"]),
+        (
+            {"zero_optimization": {"stage": 0, "offload_optimizer": {"device": "cpu"}}},
+            {},
+            ["offload_optimizer", "stage 1 or 2 or 3", "the stage is 0"],
+        ),
+        (
+            {"zero_optimization": {"stage": 2, "offload_param": {"device": "cpu"}}},
+            {},
+            ["offload_param", "stage 3", "the stage is 2"],
+        ),
+        (
+            {"zero_optimization": {"stage": 1, "stage3_prefetch_bucket_size": 5}},
+            {},
+            ["stage3_prefetch_bucket_size", "stage 3", "the stage is 1"],
+        ),
+        (
+            {"zero_optimization": {"stage": 2, "cpu_offload": True}},
+            {},
+            ["cpu_offload", "offload_optimizer"],
+        ),
+        (
+            {"zero_optimization": {"stage": 3, "offload_param": {"device": "nvme"}}},
+            {},
+            ["nvme", "cpu"],
+        ),
+        (
+            {"optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}},
+            {"learning_rate": 3e-4},
+            ["optimizer.params.lr", "0.001", "--lr", "0.0003"],
+        ),
+        (
+            {"optimizer": {"type": "SGD", "params": {"lr": 1e-3}}},
+            {"optimizer": "muon"},
+            ["optimizer.type", "SGD", "--optimizer muon"],
+        ),
+        ({"optimizer": {"params": {"lr": 0}, "type": "Adam"}}, {}, ["optimizer.params.lr 0"]),
+        ({"optimizer": {"params": {"lr": float("nan")}, "type": "Adam"}}, {}, ["lr nan"]),
+        (
+            {"optimizer": {"type": "Adam", "params": {"lr": "1"}}},
+            {},
+            ["optimizer.params.lr", "'1'"],
+        ),
+        (
+            {"optimizer": {"type": "Adam", "params": {"max_grad_norm": 1}}},
+            {},
+            ["gradient_clipping"],
+        ),
+        ({"gradient_clipping": 1.0}, {"clip": 0.7}, ["gradient_clipping", "1.0", "--clip", "0.7"]),
+        ({"bf16": {"enabled": True}}, {"dtype": "fp32"}, ["bf16.enabled", "--dtype"]),
+        (
+            {"scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 3}}},
+            {"warmup": 0.2},
+            ["scheduler", "--warmup"],
+        ),
+        (
+            {"scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": "auto"}}},
+            {"max_minutes": 3.0},
+            ["auto", "--max-minutes", "--max-steps"],
+        ),
+        (
+            {"scheduler": {"type": "OneCycle", "params": {"cycle_min_lr": "auto"}}},
+            {},
+            ["cycle_min_lr", "auto"],
+        ),
+        (
+            {
+                "optimizer": {"type": "Muon", "params": {"lr": 0.02}},
+                "scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 3}},
+            },
+            {},
+            ["WarmupLR", "Muon", "WarmupCosineLR"],
+        ),
+        ({"train_batch_size": 30}, {}, ["train_batch_size 30", "processes 4"]),
+        ({"train_batch_size": "32"}, {}, ["train_batch_size", "'32'"]),
+        ({"train_batch_size": 0}, {}, ["train_batch_size", "0"]),
+        ({"bf16": {"enabled": True, "bf16_optimizer_states": True}}, {}, ["bf16_optimizer_states"]),
+        ({"comet": {"enabled": True}}, {}, ["comet", "pip install comet_ml"]),
+    ],
+    ids=lambda value: json.dumps(value)[:60],
+)
+def test_a_config_that_cannot_be_honoured_is_refused_by_key_and_remedy(
+    user: dict[str, Any], typed: dict[str, Any], words: list[str]
+) -> None:
+    with pytest.raises(OptionError) as refused:
+        _resolve(user, 4, **typed)
+    line = str(refused.value)
+    assert line.startswith("ds.json: ")
+    assert "\n" not in line
+    assert all(word in line for word in words), line
+
+
+def test_a_key_that_stands_twice_or_a_list_is_no_config(tmp_path: Path) -> None:
+    path = tmp_path / "ds.json"
+    path.write_text('{"bf16": {"enabled": true}, "bf16": {"enabled": false}}')
+    with pytest.raises(OptionError, match="'bf16' stands there twice"):
+        read_user_config(path)
+    path.write_text("[1]")
+    with pytest.raises(InputError, match="object"):
+        read_user_config(path)

@@ -1,40 +1,202 @@
-"""The chunked loss against torch's own, value and gradients."""
+"""Head and loss in chunks against torch's own way through whole matrices, value and gradients."""
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+
+import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
-from vtrim.training.loss import CHUNK_ROWS, soft_cross_entropy
+from vtrim.training import loss as module
+from vtrim.training.batch import Features, Rows
+from vtrim.training.criteria import CRITERIA, DraftLaw, TargetLaw
+from vtrim.training.loss import Judge, head_loss
 
-
-@pytest.mark.parametrize("rows", [0, 1, CHUNK_ROWS, 2 * CHUNK_ROWS + 3])
-def test_value_and_gradients_equal_autograd_through_the_whole_matrix(rows: int) -> None:
-    torch.manual_seed(0)
-    hidden = torch.randn(rows, 8, dtype=torch.float64, requires_grad=True)
-    weight = torch.randn(11, 8, dtype=torch.float64, requires_grad=True)
-    teacher = torch.randn(5, 11, dtype=torch.float64).softmax(-1)
-    index = torch.randint(0, 5, (rows,))
-    best = teacher.argmax(-1)[index]
-    logits = hidden @ weight.T
-    slow = -(teacher[index] * logits.log_softmax(-1)).sum()
-    (3 * slow).backward()
-    wanted = [hidden.grad.clone(), weight.grad.clone()]
-    hidden.grad = weight.grad = None
-
-    fast, correct = soft_cross_entropy(hidden, weight, teacher, index, best)
-    (3 * fast).backward()
-    torch.testing.assert_close(fast.double(), slow, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(hidden.grad, wanted[0], rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(weight.grad, wanted[1], rtol=1e-5, atol=1e-4)
-    assert int(correct) == int((logits.argmax(-1) == best).sum())
+STATES, K, WIDTH = 9, 11, 8
+PAIRS = [2, 0, 3, 1, 4, 0, 2, 1, 3]  # of each state
 
 
-def test_a_draft_equal_to_the_teacher_costs_the_teachers_entropy() -> None:
-    teacher = torch.tensor([[0.5, 0.25, 0.25]])
-    hidden, weight = torch.eye(3)[:1] * 0 + 1, teacher.log().T.repeat(1, 3) / 3
-    loss, correct = soft_cross_entropy(
-        hidden, weight, teacher, torch.tensor([0]), torch.tensor([0])
-    )
-    assert float(loss) == pytest.approx(1.5 * 0.6931472, rel=1e-5)  # nats
-    assert int(correct) == 1
+@dataclass
+class Case:
+    """Random pairs; the teacher of states 2 and 6 prefers a token outside D."""
+
+    dtype: torch.dtype = torch.float64
+    loss: str = "soft-ce"
+    oov: str = "drop"
+    k: int = K
+
+    def __post_init__(self) -> None:
+        torch.manual_seed(0)
+        count = sum(PAIRS)
+        self.hidden = torch.randn(count, WIDTH, dtype=torch.float64).to(self.dtype)
+        self.weight = torch.randn(self.k, WIDTH, dtype=torch.float64).to(self.dtype)
+        self.teacher = torch.randn(self.k, WIDTH, dtype=torch.float64).to(self.dtype)
+        self.states = torch.randn(STATES, WIDTH, dtype=torch.float64).to(self.dtype)
+        self.coefficient = torch.rand(count, dtype=torch.float64) + 0.1
+        z = self.z()
+        best = z.argmax(-1)
+        best[[2, 6]] = -1
+        self.log_z = z.logsumexp(-1) + 0.3
+        self.best = best
+        self.slot = torch.arange(STATES).repeat_interleave(torch.tensor(PAIRS))
+        self.calls: list[int] = []
+
+    def z(self) -> Tensor:
+        return (self.states @ self.teacher.T).double()
+
+    def judge(self) -> Judge:
+        first = np.concatenate([[0], np.cumsum(PAIRS)])
+        empty = torch.zeros(0)
+        rows = Rows(
+            ids=empty, start=empty, position=empty, flat=empty, step=empty,
+            slot=self.slot, first_row=first, counts=(), blocks=(),
+        )  # fmt: skip
+        features = Features(empty, empty, self.states, self.log_z, self.best, self.best)
+
+        def teacher(hidden: Tensor) -> Tensor:
+            self.calls.append(hidden.shape[0])
+            return hidden @ self.teacher.T
+
+        return Judge(rows, features, teacher, self.loss, self.oov)  # type: ignore[arg-type]
+
+    def run(self, coefficient: Tensor | None = None) -> tuple[Tensor, ...]:
+        """total, losses, right, gradient of hidden, gradient of weight (of 3 * total)."""
+        judge = self.judge()
+        if coefficient is None:
+            coefficient = self.coefficient * judge.weight
+        hidden = self.hidden.clone().requires_grad_()
+        weight = self.weight.clone().requires_grad_()
+        total, losses, right = head_loss(hidden, weight, coefficient, judge)
+        (3 * total).backward()
+        assert hidden.grad is not None
+        assert weight.grad is not None
+        return total.detach(), losses, right, hidden.grad, weight.grad
+
+    def slow(self) -> tuple[Tensor, ...]:
+        """The same on whole matrices; gradients by autograd through the criterion's definition."""
+        hidden = self.hidden.double().requires_grad_()
+        weight = self.weight.double().requires_grad_()
+        logits = hidden @ weight.T
+        law, draft = TargetLaw.of(self.z(), self.log_z), DraftLaw.of(logits.detach().clone())
+        losses, gradient = CRITERIA[self.loss](law, self.slot, draft)  # type: ignore[index]
+        counted = torch.ones(len(self.slot)) if self.oov == "keep" else self.best[self.slot] >= 0
+        coefficient = self.coefficient * counted
+        logits.backward(3 * gradient * coefficient[:, None])
+        right = (logits.argmax(-1) == self.best[self.slot]) & (coefficient != 0)
+        assert hidden.grad is not None
+        assert weight.grad is not None
+        return (losses * coefficient).sum(), losses * counted, right, hidden.grad, weight.grad
+
+
+@pytest.fixture(params=[1, 3, 100], ids=["one at a time", "three at a time", "at once"])
+def chunk(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setattr(module, "CHUNK_ELEMENTS", {"cpu": request.param * K, "cuda": 1})
+    monkeypatch.setattr(module, "MIN_PAIRS", 1)
+    return int(request.param)
+
+
+@pytest.mark.parametrize("oov", ["drop", "keep"])
+@pytest.mark.parametrize("loss", sorted(CRITERIA))
+def test_chunks_equal_whole_matrices(chunk: int, loss: str, oov: str) -> None:
+    case = Case(loss=loss, oov=oov)
+    for fast, slow in zip(case.run(), case.slow(), strict=True):
+        torch.testing.assert_close(fast, slow, rtol=1e-10, atol=1e-10)
+    assert max(case.calls) <= chunk
+    assert len(case.calls) == {1: 7, 3: 3, 100: 1}[chunk]
+
+
+def test_a_block_without_a_pair_does_not_ask_the_teacher(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CHUNK_ELEMENTS", {"cpu": 1, "cuda": 1})
+    monkeypatch.setattr(module, "MIN_PAIRS", 1)
+    case = Case()
+    case.run()
+    assert sum(case.calls) == sum(1 for pairs in PAIRS if pairs), "states 1 and 5 judge nothing"
+
+
+@pytest.mark.parametrize("loss", sorted(CRITERIA))
+def test_a_pair_with_coefficient_0_takes_no_part_whatever_it_holds(loss: str) -> None:
+    clean, broken = Case(loss=loss), Case(loss=loss)
+    dropped = broken.best[broken.slot] < 0
+    broken.hidden[dropped] = math.nan
+    broken.states[[2, 6]] = math.inf  # 0 * inf: their logits are NaN
+    broken.log_z[[2, 6]] = math.nan
+    found = broken.run()
+    for name, ours, expected in zip(["total", "losses", "right", "h", "w"], found, clean.run()):  # noqa: B905
+        assert torch.equal(ours, expected), name
+    assert (found[1][dropped] == 0).all()
+    assert (found[3][dropped] == 0).all()
+    assert not found[2][dropped].any(), "a teacher outside D is a miss"
+
+
+def test_keep_counts_every_pair_and_still_calls_them_misses() -> None:
+    case = Case(oov="keep")
+    _, losses, right, grad, _ = case.run()
+    outside = case.best[case.slot] < 0
+    assert outside.any()
+    assert (losses[outside] > 0).all()
+    assert (grad[outside] != 0).any()
+    assert not right[outside].any()
+
+
+def test_no_pair_at_all_costs_nothing() -> None:
+    case = Case()
+    total, losses, right, of_hidden, of_weight = case.run(torch.zeros(sum(PAIRS)))
+    assert float(total) == 0
+    assert not losses.any()
+    assert not right.any()
+    assert not of_hidden.any()
+    assert not of_weight.any()
+
+
+@pytest.mark.parametrize("pool", [1, 1 << 24], ids=["flushed at every chunk", "flushed once"])
+def test_bf16_comes_as_close_as_its_inputs_allow(
+    pool: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "CHUNK_ELEMENTS", {"cpu": 5 * K, "cuda": 1})
+    monkeypatch.setattr(module, "MIN_PAIRS", 1)
+    monkeypatch.setattr(module, "POOL_ELEMENTS", pool)
+    case = Case(dtype=torch.bfloat16)
+    case.coefficient = case.coefficient.float()
+    total, losses, _, of_hidden, of_weight = case.run()
+    slow = case.slow()
+    assert total.dtype == losses.dtype == torch.float32
+    assert of_hidden.dtype == of_weight.dtype == torch.bfloat16
+    for ours, exact in ((losses, slow[1]), (of_hidden, slow[3]), (of_weight, slow[4])):
+        size = exact.abs().max()
+        assert float((ours.double() - exact).abs().max() / size) < 0.02
+
+
+def test_without_gradients_none_are_formed_and_the_losses_are_the_same() -> None:
+    case = Case()
+    with torch.no_grad():
+        weight = case.weight.requires_grad_()
+        judge = case.judge()
+        total, losses, right = head_loss(case.hidden, weight, case.coefficient, judge)
+    assert not total.requires_grad
+    dropped = torch.ones(sum(PAIRS), dtype=torch.double)
+    expected = Case(oov="keep").run(dropped * Case().coefficient)
+    kept = case.best[case.slot] >= 0
+    torch.testing.assert_close(losses[kept], expected[1][kept])
+    assert torch.equal(right, expected[2])
+
+
+def test_a_head_that_is_not_trained_gets_no_gradient_and_passes_one_on() -> None:
+    case = Case()
+    hidden = case.hidden.clone().requires_grad_()
+    judge = case.judge()
+    total, _, _ = head_loss(hidden, case.weight, case.coefficient * judge.weight, judge)
+    (3 * total).backward()
+    torch.testing.assert_close(hidden.grad, case.run()[3])
+    assert case.weight.grad is None
+
+
+def test_a_second_backward_is_refused() -> None:
+    case = Case()
+    hidden = case.hidden.requires_grad_()
+    total, _, _ = head_loss(hidden, case.weight, case.coefficient, case.judge())
+    total.backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match="run forward again"):
+        total.backward()

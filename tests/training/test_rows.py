@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vtrim.training.rows import row_mask
+from vtrim.training.rows import row_mask, teacher_positions
+from vtrim.training.settings import MaskAlignment
 
 REPLY_MASK = np.array([0, 0, 0, 1, 1, 1, 1, 0, 0, 0, 1, 1], dtype=bool)
 
@@ -49,6 +50,25 @@ def test_a_trained_row_means_every_token_of_its_chain_is_a_reply_token(
         for t in range(len(mask)):
             chain = mask[t + 1 : t + 3 + i]
             assert rows[i, t] == (len(chain) == i + 2 and all(chain))
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=40))
+def test_the_first_draft_token_of_every_reply_is_trained(mask: list[bool]) -> None:
+    """The token after the first of a reply is drafted from the row before the reply begins."""
+    trained = row_mask(np.array(mask, dtype=bool), 1)[0]
+    for start in range(1, len(mask) - 1):
+        if mask[start] and mask[start + 1] and not mask[start - 1]:
+            assert trained[start - 1]
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=40), st.sampled_from(["exact", "eagle"]))
+def test_the_states_that_judge_are_known_before_steps_and_alignment(
+    mask: list[bool], alignment: MaskAlignment
+) -> None:
+    loss_mask = np.array(mask, dtype=bool)
+    judging = set(teacher_positions(loss_mask).tolist())
+    step, t = np.nonzero(row_mask(loss_mask, 9, alignment))
+    assert set((t + 1 + step).tolist()) <= judging <= set(range(len(mask)))
 
 
 @pytest.mark.parametrize("length", [1, 2])

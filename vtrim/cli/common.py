@@ -82,6 +82,11 @@ def set_verbosity(*, quiet: bool, verbose: bool) -> None:
     _settings.update(quiet=quiet, verbose=verbose, every_rank=False)
 
 
+def verbosity() -> list[str]:
+    """-q and -v, as a command of its own is to get them."""
+    return [f"--{name}" for name in ("quiet", "verbose") if _settings[name]]
+
+
 def note(message: str) -> None:
     """One line on stderr, printed as it is (data is never taken for markup); silent under -q."""
     if not _settings["quiet"]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import subprocess
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,7 +10,7 @@ import typer
 
 from vtrim.artifacts import Run, read_json
 from vtrim.cli import common
-from vtrim.config import Recipe, load_recipe, python_command, recipes_folder
+from vtrim.config import find_recipe, load_recipe
 
 
 def demo(
@@ -28,49 +26,27 @@ def demo(
 
     Example: vtrim demo --run my-demo
     """
+    from vtrim.cli.chain import chain_steps
+    from vtrim.cli.chain_run import run_chain
     from vtrim.models.hub import resolve_model
 
     common.hush_libraries()
     common.hush_deepspeed()
-    recipe = load_recipe(recipes_folder() / "demo" / "smollm2.yaml")
+    recipe, folder = load_recipe(find_recipe("demo/smollm2")), Run(run)
     begun = time.monotonic()
     common.note("preparing the built-in target smollm2 (SmolLM2-135M-Instruct)")
     resolve_model(recipe.target)
-    seconds = {"prepare": time.monotonic() - begun}
-    for name, arguments in _steps(recipe, run):
-        begun = time.monotonic()
-        _run_step(arguments)
-        seconds[name] = time.monotonic() - begun
-    summary = _summary(recipe, Run(run), seconds)
+    seconds = {"prepare": round(time.monotonic() - begun, 1)}
+    steps = chain_steps(recipe, folder)
+    done = run_chain(steps, steps, folder, results_on_stderr=True)
+    seconds |= {step["step"].replace("-draft", ""): step["seconds"] for step in done}
+    summary = _summary(folder, seconds)
     common.emit_json(summary) if as_json else _show(summary)
 
 
-def _steps(recipe: Recipe, run: Path) -> list[tuple[str, list[str]]]:
-    """Each step's name and command line."""
-    where = ["--run", str(run)]
-    target = ["--target", recipe.target]
-    steps = [
-        ("coverage", ["coverage", *recipe.data, *target, *recipe.coverage.arguments(), *where]),
-        ("search", ["search", *recipe.search.arguments(), *where]),
-        ("train", ["train-draft", *recipe.train.arguments(), *where]),
-    ]
-    for section in recipe.eval:
-        steps.append((f"eval {section.name}", ["eval", *section.arguments(), *where]))
-    return [*steps, ("report", ["report", *where])]
-
-
-def _run_step(arguments: list[str]) -> None:
-    """Runs one step in a process of its own, as a user would; its tables go to stderr."""
-    import sys
-
-    common.note(f"\n$ vtrim {shlex.join(arguments)}")
-    done = subprocess.run([*python_command(), *arguments], stdout=sys.stderr, check=False)  # noqa: S603
-    if done.returncode != 0:
-        raise typer.Exit(done.returncode)
-
-
-def _summary(recipe: Recipe, run: Run, seconds: dict[str, float]) -> dict[str, Any]:
+def _summary(run: Run, seconds: dict[str, float]) -> dict[str, Any]:
     search = read_json(run.search)
+    evals = [name.partition(" ")[2] for name in seconds if name.startswith("eval ")]
     return {
         "target": run.read()["target"]["name"],
         "target_vocab_size": run.read()["target"]["vocab_size"],
@@ -78,8 +54,8 @@ def _summary(recipe: Recipe, run: Run, seconds: dict[str, float]) -> dict[str, A
         "coverage": search["coverage"],
         "flops_reduction": search["flops_reduction"],
         "train": run.step("train-draft"),
-        "evals": [read_json(run.eval / f"{section.name}.json") for section in recipe.eval],
-        "seconds": {name: round(value, 1) for name, value in seconds.items()},
+        "evals": [read_json(run.eval / f"{name}.json") for name in evals],
+        "seconds": seconds,
         "report": str(run.report),
     }
 

@@ -16,13 +16,15 @@ from vtrim.cli.demo import demo
 from vtrim.cli.doctor import doctor
 from vtrim.cli.eval import evaluate
 from vtrim.cli.flops import flops
+from vtrim.cli.recipes import app as recipes
 from vtrim.cli.regenerate import regenerate
 from vtrim.cli.report import report
+from vtrim.cli.run import run_recipe
 from vtrim.cli.search import search
 from vtrim.cli.train_draft import train_draft
 from vtrim.cli.trim import trim
 from vtrim.cli.vocab import app as vocab
-from vtrim.errors import VtrimError
+from vtrim.errors import OwnError, VtrimError
 
 UsageError: Any = typer.BadParameter.__mro__[1]  # typer carries its own copy of click
 
@@ -42,10 +44,12 @@ app.command("train-draft")(train_draft)
 app.command("eval")(evaluate)
 app.command("evaluate", hidden=True)(evaluate)
 app.command("report")(report)
+app.command("run")(run_recipe)
 app.command("regenerate")(regenerate)
 app.command("flops")(flops)
 app.command("trim")(trim)
 app.add_typer(vocab, name="vocab")
+app.add_typer(recipes, name="recipes")
 app.command("doctor")(doctor)
 app.command("demo")(demo)
 
@@ -81,7 +85,7 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         code = app(args=arguments, standalone_mode=False)
     except VtrimError as error:
-        _stop(" ".join(str(error).split()), 2)
+        _stop(" ".join(str(error).split()), 2, alone=isinstance(error, OwnError))
     except UsageError as error:
         _stop(" ".join(error.format_message().split()), 2)
     except (KeyboardInterrupt, typer.Abort):
@@ -96,11 +100,11 @@ def main(arguments: list[str] | None = None) -> None:
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _stop(message: str, code: int) -> None:
+def _stop(message: str, code: int, *, alone: bool = False) -> None:
     sys.stdout.flush()
     if not message:  # the help was shown instead
         sys.exit(code)
-    if common.speaks():  # one line, not one for each process of a group
+    if alone or common.speaks():  # one line, not one for each process of a group
         sys.stderr.write(f"error: {message}\n")
     sys.exit(code)
 

@@ -5,15 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vtrim.artifacts import Run, check_match, fingerprint_json, read_json
 from vtrim.cli import common
 from vtrim.errors import InputError, OptionError
 from vtrim.training.ds_config import deepspeed_config, read_user_config, settings_from
+from vtrim.training.mix import parse_mix
 from vtrim.training.optimizer import check_optimizer
 from vtrim.training.settings import TrainSettings
 from vtrim.vocab import DraftVocab
+
+if TYPE_CHECKING:
+    from vtrim.training.init_from import StartDraft
 
 _FREE_DIMENSIONS = (
     "intermediate_size",
@@ -39,7 +43,7 @@ class TrainCall:
     aux_layers: str | None
     draft_config: Path | None
     deepspeed_config: Path | None
-    hostfile: Path | None = None
+    processes: int = 1
     restart: bool
     device: str | None
     offline: bool
@@ -50,6 +54,11 @@ class TrainCall:
         return read_user_config(self.deepspeed_config) if self.deepspeed_config else None
 
     @cached_property
+    def mix_weights(self) -> dict[str, float]:
+        """The weights of the sources that ``--mix`` names."""
+        return parse_mix(self.mix)
+
+    @cached_property
     def resolved(self) -> TrainSettings:
         """Defaults, coverage's length limit, the DeepSpeed config's numbers, what was typed.
 
@@ -57,9 +66,10 @@ class TrainCall:
         """
         limit = self.run.read().get("data", {}).get("max_length")
         counted = {} if limit is None else {"max_length": limit}
-        return TrainSettings(
-            **{**counted, **settings_from(self.user_config or {}), **self.settings}
+        decided = settings_from(
+            self.user_config or {}, self.settings, self.processes, str(self.deepspeed_config)
         )
+        return TrainSettings(**{**counted, **decided, **self.settings})
 
     @cached_property
     def manifest(self) -> dict[str, Any]:
@@ -69,8 +79,16 @@ class TrainCall:
 
     @property
     def aux_layer_ids(self) -> tuple[int, int, int] | None:
-        """The three hidden_states indices that were typed."""
-        return common.parse_aux_layers(self.aux_layers)
+        """The three hidden_states indices: those typed, or of the draft to go on from."""
+        typed = common.parse_aux_layers(self.aux_layers)
+        return typed if self.start is None else self.start.aux_layer_ids
+
+    @cached_property
+    def start(self) -> StartDraft | None:
+        """The draft to go on from, if one was named."""
+        from vtrim.cli.train_start import read_start_of
+
+        return read_start_of(self)
 
     @property
     def target_name(self) -> str:
@@ -87,6 +105,10 @@ class TrainCall:
         size = int(self.manifest["target"]["vocab_size"])
         if self.vocab == "full":
             return DraftVocab.full(size)
+        if self.vocab == "draft" and self.start is None:
+            raise OptionError("--vocab draft: is that of --init-from DRAFT, which was not given.")
+        if self.start and (self.vocab == "draft" or not (self.vocab or self.run.vocab.exists())):
+            return self.start.source.vocab
         path = Path(self.vocab) if self.vocab else self.run.require(self.run.vocab, "search")
         found = DraftVocab.load(path)
         if self.vocab is None and self.run.coverage.exists():
@@ -106,16 +128,37 @@ class TrainCall:
             str(path),
             "Run `vtrim search` again for this run.",
         )
+        told = _metadata(path).get("tokenizer_fingerprint")
+        if told is not None:  # an imported one may not know
+            check_match(
+                "tokenizer behind the vocabulary",
+                self.manifest["target"]["tokenizer_fingerprint"],
+                told,
+                str(path),
+                "Its ids mean other tokens: run `vtrim search` for this run.",
+            )
         return found
 
 
 def check(call: TrainCall, world_size: int) -> None:
     """Refuses in seconds what could not work, before any model is loaded."""
-    check_optimizer(call.resolved)
-    deepspeed_config(call.resolved, world_size, call.user_config, str(call.deepspeed_config))
+    check_options(call, world_size)
     call.draft_vocab()
-    _ = call.aux_layer_ids
     _check_target(call)
+
+
+def check_options(call: TrainCall, world_size: int) -> None:
+    """Refuses options that could work in no run folder."""
+    check_optimizer(call.resolved)
+    if call.resolved.shard_target and call.resolved.decode_eval:
+        raise OptionError(
+            "--decode-eval with --shard-target: one process decodes, but none holds the target "
+            "whole. Leave one of the two out."
+        )
+    if call.user_config is not None:
+        common.hush_deepspeed()
+    deepspeed_config(call.resolved, world_size, call.user_config, str(call.deepspeed_config))
+    _ = call.aux_layer_ids, call.mix_weights
     if call.draft_config is not None:
         draft_overrides(call.draft_config)
 

@@ -16,20 +16,30 @@ def train_draft(
     run: common.RunOption = None,
     target: common.TargetOption = None,
     vocab: Annotated[
-        str | None, typer.Option(help="vocab.safetensors, or 'full' (default: the run's).")
+        str | None,
+        typer.Option(
+            help="vocab.safetensors, 'full', or 'draft': that of --init-from (default: the run's)."
+        ),
     ] = None,
     init_from: Annotated[
         Path | None, typer.Option(help="A draft folder to go on from instead of a fresh draft.")
     ] = None,
     mix: Annotated[
         list[str] | None,
-        typer.Option(help="SOURCE=WEIGHT: share of a data source, relative to the others' 1."),
+        typer.Option(help="SOURCE=WEIGHT: how often its samples come in a pass (default: once)."),
     ] = None,
     num_gpus: Annotated[
-        int, typer.Option("--num-gpus", min=1, help="Processes: GPUs, or CPU ranks without one.")
-    ] = 1,
+        int | None,
+        typer.Option("--num-gpus", min=1, help="Processes: GPUs, or CPU ranks without one."),
+    ] = None,
     hostfile: Annotated[
         Path | None, typer.Option(help="DeepSpeed hostfile: one line a machine, 'HOST slots=N'.")
+    ] = None,
+    master_addr: Annotated[
+        str | None, typer.Option(help="Where processes find the first (default: its machine).")
+    ] = None,
+    master_port: Annotated[
+        int | None, typer.Option(min=1, max=65535, help="Its port (default: 29500, or a free one).")
     ] = None,
     cache_features: Annotated[
         Path | None,
@@ -62,9 +72,11 @@ def train_draft(
     Example: vtrim train-draft --max-minutes 5 --num-gpus 2
     """
     from vtrim.cli.train_call import TrainCall
-    from vtrim.cli.train_steps import train_in_group, train_through_launcher
+    from vtrim.cli.train_launch import plan_launch, train_through_launcher
+    from vtrim.cli.train_steps import train_in_group
     from vtrim.training.launch import is_launched
 
+    launch = plan_launch(num_gpus, hostfile, master_addr, master_port)
     call = TrainCall(
         settings=settings,
         run=common.open_run(run),
@@ -76,13 +88,19 @@ def train_draft(
         aux_layers=aux_layers,
         draft_config=draft_config,
         deepspeed_config=deepspeed_config,
-        hostfile=hostfile,
+        processes=launch.processes,
         restart=restart,
         device=device,
         offline=offline,
     )
-    launch = (num_gpus > 1 or hostfile is not None) and not is_launched()
-    result = train_through_launcher(call, num_gpus) if launch else train_in_group(call)
+    if plan:
+        from vtrim.cli.train_plan import plan_run, show_plan
+
+        planned = plan_run(call)
+        common.emit_json(planned) if as_json else show_plan(planned)
+        return
+    several = (launch.processes > 1 or hostfile is not None) and not is_launched()
+    result = train_through_launcher(call, launch) if several else train_in_group(call)
     if result is not None:
         common.emit_json(result) if as_json else _show(result)
 

@@ -3,72 +3,57 @@
 from __future__ import annotations
 
 import os
-import shutil
-import sys
-import tempfile
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
-
-import typer
 
 from vtrim.artifacts import read_json, write_json
 from vtrim.cli import common
 from vtrim.cli.train_call import TrainCall, check, draft_overrides
+from vtrim.cli.train_data import training_samples
+from vtrim.cli.train_launch import RESULT, train_device
+from vtrim.cli.train_start import counts_of
 from vtrim.errors import OptionError
-from vtrim.training.launch import (
-    RESULT_ENV,
-    check_processes,
-    is_launched,
-    join_group,
-    relaunch,
-)
+from vtrim.training.launch import LAUNCHED_ENV, join_group
 
 if TYPE_CHECKING:
     from vtrim.training.loop import Progress
     from vtrim.training.run import TrainRequest
 
 
-def train_through_launcher(call: TrainCall, processes: int) -> dict[str, Any]:
-    """Starts ``processes`` ranks with the same command line and returns the first one's result."""
-    from vtrim.models.hub import resolve_model
-
-    check(call, processes)
-    device = _device(call.device)
-    check_processes(device, processes)
-    resolve_model(call.target_name)  # unpack the built-in target once, not in every rank
-    if call.restart:
-        shutil.rmtree(call.run.train, ignore_errors=True)
-    arguments = [a for a in sys.argv[1:] if a != "--restart"]
-    with tempfile.TemporaryDirectory() as folder:
-        result = Path(folder) / "result.json"
-        code = relaunch(arguments, processes, device, result)
-        if code != 0 or not result.exists():
-            raise typer.Exit(code or 1)
-        value: dict[str, Any] = read_json(result)
-        return value
-
-
 def train_in_group(call: TrainCall) -> dict[str, Any] | None:
     """Trains in this process (one of a group, or alone); the first process gets the result."""
-    world_size = int(os.environ.get("WORLD_SIZE", "1")) if is_launched() else 1
-    check(call, world_size)
+    check(call, call.processes)
     common.hush_libraries()
     common.hush_deepspeed()
+    device = join_group(train_device(call.device))
+    from vtrim.training.watch import watched
+
+    with watched(call.run.train):
+        request, result = _train(call, device)
+    if result is None:
+        raise KeyboardInterrupt
+    return _record(call, request, result) if int(os.environ["RANK"]) == 0 else None
+
+
+def _train(call: TrainCall, device: str) -> tuple[TrainRequest, dict[str, Any] | None]:
+    """What every process of the group does; the result is None when a signal stopped it."""
     import torch
 
     from vtrim.models.target import load_target
     from vtrim.training.checkpoint import barrier, is_rank_zero
-    from vtrim.training.run import TrainRequest, prepare_folder, train
+    from vtrim.training.folder import prepare_folder
+    from vtrim.training.run import TrainRequest, train
 
-    device = join_group(_device(call.device))
     if device == "cpu":
         torch.set_num_threads(_threads())
+    note = common.note if is_rank_zero() else _silent
+    note(f"{call.processes} process(es) on {device}, {torch.get_num_threads()} thread(s) each")
+    samples = training_samples(call, note)
     settings = call.resolved
     target = load_target(
         call.target_name,
         dtype=torch.bfloat16 if settings.dtype == "bf16" else torch.float32,
-        device=device,
+        device="cpu" if settings.shard_target else device,
         aux_layer_ids=call.aux_layer_ids,
         trust_remote_code=bool(call.manifest["target"].get("trust_remote_code")),
         revision=call.manifest["target"].get("revision"),
@@ -82,30 +67,29 @@ def train_in_group(call: TrainCall) -> dict[str, Any] | None:
         target_config=read_json(call.run.target_config),
         shape_overrides=draft_overrides(call.draft_config) if call.draft_config else {},
         aux_layers=list(target.aux_layer_ids),
+        start=call.start,
+        counts=counts_of(call),
+        mix=call.mix_weights,
+        cache_features=call.cache_features,
+        target_weights=_target_weights(call),
         user_ds_config=call.user_config,
         ds_origin=str(call.deepspeed_config),
+        stop_ids=tuple(call.manifest["target"].get("stop_ids", ())),
         facts=_facts(call),
     )
     if is_rank_zero():
-        prepare_folder(request, world_size, call.restart)
+        prepare_folder(
+            request.folder,
+            settings,
+            request.identity,
+            processes=call.processes,
+            restart=call.restart,
+        )
     barrier()
-    note = common.note if is_rank_zero() else _silent
-    note(f"{world_size} process(es) on {device}, {torch.get_num_threads()} thread(s) each")
     with common.progress("training", total=100, shown=is_rank_zero()) as advance:
         follow = _follow(advance, note)
-        result = train(request, target, _samples(call, note), follow, note)
-    if result is None:
-        raise KeyboardInterrupt
-    return _record(call, request, result) if is_rank_zero() else None
-
-
-def _device(asked: str | None) -> str:
-    """The device asked for, else CUDA where there is one; each process tries its own later."""
-    import torch
-
-    if asked is not None:
-        return common.pick_device(asked)
-    return "cuda" if torch.cuda.is_available() else "cpu"
+        result = train(request, target, samples, follow, note)
+    return request, result
 
 
 def _threads() -> int:
@@ -135,6 +119,15 @@ def _silent(_message: str) -> None:
     return None
 
 
+def _target_weights(call: TrainCall) -> str:
+    """Fingerprint of the target's weights, for cached states."""
+    from vtrim.training.target_weights import weights_fingerprint
+
+    if call.cache_features is None:
+        return ""
+    return weights_fingerprint(call.target_name, revision=call.manifest["target"].get("revision"))
+
+
 def _facts(call: TrainCall) -> dict[str, Any]:
     """Provenance that goes into the draft's config and card."""
     manifest = call.manifest
@@ -150,43 +143,12 @@ def _facts(call: TrainCall) -> dict[str, Any]:
     }
 
 
-def _samples(call: TrainCall, note: Callable[[str], None]) -> Iterator[Any]:
-    """The run's conversations, rendered as coverage rendered them; says what was skipped."""
-    from vtrim.chat.render import Renderer
-    from vtrim.chat.run_data import run_conversations
-    from vtrim.chat.skips import SkipLog
-    from vtrim.evaluation.pairing import TargetSource
-
-    entry = call.manifest["target"]
-    source = TargetSource(
-        name=call.target_name,
-        run=call.run,
-        entry=entry,
-        revision=entry.get("revision"),
-        trust_remote_code=bool(entry.get("trust_remote_code")),
-        offline=call.offline,
-    )
-    skipped = SkipLog()
-    data = call.manifest["data"]
-    limit = call.resolved.max_length
-    if data.get("max_length") not in (None, limit):
-        note(f"coverage counted with --max-length {data['max_length']}, training cuts at {limit}")
-    renderer = Renderer(
-        source.tokenizer,
-        max_length=limit,
-        skipped=skipped,
-        last_turn_only=bool(data.get("last_turn_only")),
-    )
-    for conversation in run_conversations(call.run, skipped):
-        yield from renderer.samples(conversation)
-    for line in skipped.lines():
-        note(f"skipped rows: {line}")
-
-
 def _record(
     call: TrainCall, request: TrainRequest, result: dict[str, Any]
 ) -> dict[str, Any] | None:
     """Notes the step in run.json; the numbers to print, or None under a launcher."""
+    if "init_from" in request.facts:
+        result = {**result, "init_from": request.facts["init_from"]}
     entry = {
         **result,
         "settings": request.settings.to_dict(),
@@ -195,7 +157,5 @@ def _record(
     }
     call.run.record("train-draft", entry)
     public = {**result, "artifact": str(call.run.draft)}
-    if RESULT_ENV in os.environ:
-        write_json(Path(os.environ[RESULT_ENV]), public)  # the launching process prints it
-        return None
-    return public
+    write_json(call.run.train / RESULT, public)
+    return None if LAUNCHED_ENV in os.environ else public  # the launching process prints it

@@ -12,28 +12,37 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from vtrim.artifacts import atomic_path, check_match, fingerprint_json
-from vtrim.decoding.batch import BatchDecoder, Reply
+from vtrim.chat.conversation import Origin
 from vtrim.errors import InputError
 
+if TYPE_CHECKING:
+    from vtrim.decoding.batch import BatchDecoder, Reply
+
+NOWHERE = Origin("", 0)
 WINDOW_BATCHES = 32  # batches of prompts held in memory and sorted by length at a time
 
 
 @dataclass(frozen=True)
 class Request:
-    """One reply to generate: the messages before it, their rendered ids, and what else to keep."""
+    """One reply to generate: the messages before it, their rendered ids, and what else to keep.
+
+    prompt_ids: none where a server renders the messages. origin: of the row.
+    """
 
     row: int
     messages: list[dict[str, Any]]
     prompt_ids: list[int]
     extras: dict[str, Any] = field(default_factory=dict)
+    origin: Origin = NOWHERE
 
     @property
     def fingerprint(self) -> str:
-        """Of the prompt ids; tells on resume whether the row is still the same."""
-        return fingerprint_json(self.prompt_ids)[7:23]
+        """Of the prompt; tells on resume whether the row is still the same."""
+        prompt: Any = self.prompt_ids or [self.messages, self.extras.get("tools")]
+        return fingerprint_json(prompt)[7:23]
 
 
 @dataclass
@@ -85,7 +94,7 @@ class PartFile:
             self.handle.flush()
             return
         found = json.loads(header)
-        for key in settings.keys() | found.keys():
+        for key in {**found, **settings}:
             remedy = f"Use the same settings, or delete {self.path.name} to start again."
             check_match(key, settings.get(key), found.get(key), str(self.path), remedy)
         whole = self.handle.tell()
@@ -116,6 +125,10 @@ class PartFile:
                 "free some space and run the same command again."
             ) from error
         self.places[request.row] = (request.fingerprint, place)
+
+    def count_ids(self, rows: Iterable[int]) -> int:
+        """How many of the finished ``rows`` have token ids."""
+        return sum("input_ids" in json.loads(self.read(row)) for row in rows)
 
     def read(self, row: int) -> bytes:
         """The JSON line of a finished row."""
@@ -170,13 +183,23 @@ def chat_row(
     """A chat row with the reply's text, the ids as the target produced them, and their mask."""
     spoken = reply.ids[:-1] if reply.finish_reason == "stop" else reply.ids
     message = {"role": "assistant", "content": text_of(spoken)}
-    return {
-        "messages": [*request.messages, message],
-        **request.extras,
-        "input_ids": request.prompt_ids + reply.ids,
-        "loss_mask": [0] * len(request.prompt_ids) + [1] * len(reply.ids),
-        "finish_reason": reply.finish_reason,
-    }
+    return reply_row(request, message, reply.finish_reason, (request.prompt_ids, reply.ids))
+
+
+def reply_row(
+    request: Request,
+    message: dict[str, Any],
+    finish_reason: str,
+    ids: tuple[list[int], list[int]] | None,
+) -> dict[str, Any]:
+    """A chat row that ends with ``message``. ids: of prompt and reply, where they are known."""
+    row: dict[str, Any] = {"messages": [*request.messages, message], **request.extras}
+    if ids is not None:
+        prompt, reply = ids
+        row["input_ids"] = prompt + reply
+        row["loss_mask"] = [0] * len(prompt) + [1] * len(reply)
+    row["finish_reason"] = finish_reason
+    return row
 
 
 def before_last_reply(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -44,6 +44,40 @@ def rotate(x: Tensor, positions: Tensor, theta: float) -> Tensor:
     return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
 
 
+class PairLinear(nn.Linear):
+    """A projection of [embedding; hidden], or of one of them by its ``part`` of the columns.
+
+    W [e; h] = W_e e + W_h h, and training needs W_e e of a token in many unroll steps.
+    """
+
+    def forward(self, x: Tensor, part: slice | None = None) -> Tensor:
+        """x: [..., width of the part]."""
+        if part is None:
+            return F.linear(x, self.weight)
+        out: Tensor = _LinearOfPart.apply(x, self.weight, part)  # type: ignore[no-untyped-call]
+        return out
+
+
+class _LinearOfPart(torch.autograd.Function):
+    """x @ weight[:, part].T; keeps the weight itself, so that ZeRO-3 can take it away meanwhile."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, part: slice) -> Tensor:
+        """x: [..., p]; weight: [o, w] -> [..., o]."""
+        ctx.save_for_backward(x, weight)
+        ctx.part = part
+        return F.linear(x, weight[:, part])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
+        """Gradients of x and of the whole weight."""
+        x, weight = ctx.saved_tensors
+        grad = grads[0].flatten(0, -2)
+        of_weight = torch.zeros_like(weight)
+        of_weight[:, ctx.part] = grad.T @ x.flatten(0, -2)
+        return grads[0] @ weight[:, ctx.part], of_weight, None
+
+
 class Attention(nn.Module):
     """Projections of the draft's attention; who sees whom is the caller's business."""
 
@@ -54,23 +88,27 @@ class Attention(nn.Module):
         self.theta = shape.rope_theta
         query = shape.num_attention_heads * shape.head_dim
         key = shape.num_key_value_heads * shape.head_dim
-        self.q_proj = nn.Linear(width, query, bias=False)
-        self.k_proj = nn.Linear(width, key, bias=False)
-        self.v_proj = nn.Linear(width, key, bias=False)
+        self.q_proj = PairLinear(width, query, bias=False)
+        self.k_proj = PairLinear(width, key, bias=False)
+        self.v_proj = PairLinear(width, key, bias=False)
         self.o_proj = nn.Linear(query, shape.hidden_size, bias=False)
 
-    def _heads(self, x: Tensor) -> Tensor:
+    def heads(self, x: Tensor) -> Tensor:
+        """[B, T, heads*d_h] -> [B, heads, T, d_h]."""
         heads: Tensor = x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
         return heads
 
+    def rotated(self, x: Tensor, positions: Tensor) -> Tensor:
+        """Projected queries or keys [B, T, heads*d_h] -> [B, heads, T, d_h] with RoPE."""
+        return rotate(self.heads(x), positions, self.theta)
+
     def queries(self, x: Tensor, positions: Tensor) -> Tensor:
         """x: [B, T, 2d] -> [B, n_h, T, d_h], rotated."""
-        return rotate(self._heads(self.q_proj(x)), positions, self.theta)
+        return self.rotated(self.q_proj(x), positions)
 
     def keys_values(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
         """x: [B, T, 2d] -> keys (rotated) and values, [B, n_kv, T, d_h] each."""
-        keys = rotate(self._heads(self.k_proj(x)), positions, self.theta)
-        return keys, self._heads(self.v_proj(x))
+        return self.rotated(self.k_proj(x), positions), self.heads(self.v_proj(x))
 
 
 class MLP(nn.Module):

@@ -28,6 +28,7 @@ from vtrim.models.foreign_config import (
     rope_scaling,
 )
 from vtrim.models.mapping import FoundVocab
+from vtrim.models.target import FLOATS
 from vtrim.models.variants import refuse_variants
 from vtrim.shape import DraftShape
 from vtrim.vocab import DraftVocab
@@ -39,7 +40,6 @@ _LAYER = (
 )
 TRUNK = ("fc.weight", "norm.weight", *(f"midlayer.{name}.weight" for name in _LAYER))
 HEAD = "lm_head.weight"
-FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 # not the draft's own: copies of the target's tensors, and tables that are computed
 _DROPPED = ("embed_tokens.weight", "verifier_lm_head.weight", "verifier_norm.weight", "inv_freq")
 
@@ -221,7 +221,9 @@ def _shape(
     noted = flat.get("vtrim") or {}
     layers = target.num_layers if target else noted.get("num_target_layers") or 0
     source = {"max_position_embeddings": 2048, **flat, "vocab_size": vocab.target_vocab_size}
-    source |= {"num_hidden_layers": layers or 1, "rope_theta": rope_theta or flat.get("rope_theta")}
+    source["num_hidden_layers"] = layers or 1
+    if rope_theta is not None:
+        source |= {"rope_theta": rope_theta, "rope_scaling": None, "rope_parameters": None}
     try:
         shape = DraftShape.from_target_config(source)
     except InputError as error:

@@ -22,6 +22,7 @@ from vtrim.errors import InputError
 from vtrim.models.aux_layers import named_aux_layers
 from vtrim.models.draft import Eagle3Draft
 from vtrim.models.foreign_config import flat_config, read_config, rope_scaling
+from vtrim.models.importing import check_tensors
 from vtrim.models.mapping import as_ints, as_mask
 from vtrim.models.target import default_aux_layers
 from vtrim.models.variants import refuse_variants
@@ -148,7 +149,8 @@ def load_draft(
     num_target_layers: asks the target; called only for drafts of others, which do not tell it.
 
     Raises:
-        InputError: the folder or a file is missing, incomplete, or not an EAGLE-3 draft.
+        InputError: the folder or a file is missing, incomplete, or not an EAGLE-3 draft; a weight
+            is quantised or not finite.
     """
     folder = Path(folder)
     if not folder.exists():
@@ -174,6 +176,7 @@ def load_draft(
     except RuntimeError as error:
         lines = " ".join(str(error).split())
         raise InputError(f"{folder / WEIGHTS}: not this layout ({lines})") from error
+    check_tensors(tensors, shape, vocab, str(folder / WEIGHTS))
     aux = _aux_layers(folder, config, shape.num_target_layers)
     model = model.to(device, dtype).eval().requires_grad_(False)
     return LoadedDraft(model, vocab, aux, config)

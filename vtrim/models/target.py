@@ -17,6 +17,9 @@ from torch.nn import functional as F
 
 from vtrim.errors import InputError, OptionError
 
+FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+_FINAL_NORMS = ("norm", "final_layernorm", "final_layer_norm", "ln_f")
+
 
 @dataclass(frozen=True)
 class TargetStates:
@@ -70,6 +73,7 @@ class Target:
         for index in set(self.aux_layer_ids):
             self.layers[index].register_forward_pre_hook(self._hook(index), with_kwargs=True)
         self._head = _head_path(self.model, self.config)
+        _refuse_quantised(self.model, name)
 
     def _hook(self, index: int) -> Callable[..., None]:
         def keep(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -113,15 +117,19 @@ class Target:
 
     @property
     def final_norm_scale(self) -> Tensor | None:
-        """[d] factor of the norm before the head (Gemma stores it minus one), if there is one."""
-        norm = getattr(self.decoder, "norm", None)
+        """[d] factor of the norm before the head, times the scale that the head's logits get.
+
+        Gemma stores the former minus one; Granite and Cohere apply the latter. None: no norm.
+        """
+        norm = next((m for n, m in self.decoder.named_children() if n in _FINAL_NORMS), None)
         if norm is None:
             return None
         probe = torch.ones(1, self.embedding.shape[1], device=self.device, dtype=self.dtype)
         probe[:, 1::2] = -1  # of mean 0 and size 1: a LayerNorm and an RMSNorm both only scale it
+        small = torch.tensor(1e-3)  # below any soft cap
         with torch.no_grad():
             scale: Tensor = ((norm(probe) - norm(-probe)) / 2 * probe)[0]  # a bias cancels
-        return scale
+        return scale * float(_finish(self.config, small) / small)
 
     def forward(
         self,
@@ -150,18 +158,22 @@ class Target:
         """The model's own head path: bias, scale and soft cap included. [..., d] -> [..., V]."""
         return self._head(hidden)
 
+    def head_of(self, ids: Tensor) -> Callable[[Tensor], Tensor]:
+        """The head path for the rows ids [k], copied once: a function [..., d] -> [..., k]."""
+        head = self.model.get_output_embeddings()
+        weight = head.weight[ids]
+        bias = None if getattr(head, "bias", None) is None else head.bias[ids]
+        return lambda hidden: _finish(self.config, F.linear(hidden, weight, bias))
+
     def logits_of(self, hidden: Tensor, ids: Tensor) -> Tensor:
         """The same head path for some rows only. hidden: [..., d]; ids: [k] -> [..., k]."""
-        return self._rows_of_head(hidden, ids)
+        return self.head_of(ids)(hidden)
 
     def logits_between(self, hidden: Tensor, start: int, stop: int) -> Tensor:
         """The head path for rows start..stop-1, without copying them. -> [..., stop - start]."""
-        return self._rows_of_head(hidden, slice(start, stop))
-
-    def _rows_of_head(self, hidden: Tensor, rows: Tensor | slice) -> Tensor:
         head = self.model.get_output_embeddings()
-        bias = None if getattr(head, "bias", None) is None else head.bias[rows]
-        return _finish(self.config, F.linear(hidden, head.weight[rows], bias))
+        bias = None if getattr(head, "bias", None) is None else head.bias[start:stop]
+        return _finish(self.config, F.linear(hidden, head.weight[start:stop], bias))
 
     @torch.no_grad()
     def check(self) -> None:
@@ -249,6 +261,20 @@ def _head_path(model: Any, config: Any) -> Callable[[Tensor], Tensor]:
     if head is None:
         raise InputError(f"{type(model).__name__} has no LM head; a target must be a causal LM.")
     return lambda hidden: _finish(config, head(hidden))
+
+
+def _refuse_quantised(model: Any, name: str) -> None:
+    """Refuses rows that are no plain numbers: drafts read the embedding, training the head."""
+    parts = {"embedding": model.get_input_embeddings(), "LM head": model.get_output_embeddings()}
+    for part, module in parts.items():
+        weight = getattr(module, "weight", None)
+        if isinstance(weight, Tensor) and type(weight.data) is Tensor and weight.dtype in FLOATS:
+            continue
+        kind = str(weight.dtype) if isinstance(weight, Tensor) else type(module).__name__
+        raise InputError(
+            f"{name}: its {part} is quantised ({kind.removeprefix('torch.')}), and vtrim reads its "
+            "rows as they are. Name a target that keeps embedding and head in plain weights."
+        )
 
 
 def _finish(config: Any, logits: Tensor) -> Tensor:

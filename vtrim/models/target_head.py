@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import torch
 from torch import Tensor
 
 from vtrim.artifacts import read_json
 from vtrim.models.checkpoint import INDEXES, WEIGHTS, Checkpoint
 from vtrim.models.hub import resolve_model
+from vtrim.models.target import FLOATS, load_target
 
 _HEAD, _EMBEDDING = "lm_head.weight", "embed_tokens.weight"
 
@@ -32,8 +32,6 @@ def head_rows(
     found = _stored(folder) if folder.is_dir() else None
     if found is not None:
         return found
-    from vtrim.models.target import load_target
-
     target = load_target(
         name, revision=revision, trust_remote_code=trust_remote_code, offline=offline
     )
@@ -52,8 +50,5 @@ def _stored(folder: Path) -> Tensor | None:
         names = [n for n in checkpoint.names if n == wanted or n.endswith("." + wanted)]
         if len(names) == 1:
             rows = checkpoint.tensor(names[0])
-            return rows if rows.dtype in _PLAIN else None
+            return rows if rows.dtype in FLOATS else None
     return None
-
-
-_PLAIN = (torch.float32, torch.bfloat16, torch.float16)

@@ -61,6 +61,9 @@ def _variant(flags: Mapping[str, Any], names: Collection[str]) -> str | None:
     for key, value, what in _FLAGS:
         if flags.get(key) is value:
             return what
+    for part in (flags, flags.get("rope_parameters"), flags.get("rope_scaling")):
+        if isinstance(part, Mapping) and part.get("partial_rotary_factor") not in (None, 1):
+            return "only a part of each head rotated (partial_rotary_factor)"
     layers = flags.get("num_hidden_layers")
     if isinstance(layers, int) and layers > 1:
         return f"several layers (num_hidden_layers {layers})"

@@ -27,7 +27,7 @@ An EAGLE-3 draft head with a vocabulary of {k:,} of the target's {V:,} tokens, t
 | auxiliary states (hidden_states indices) | {aux} |
 
 Licence: that of the base model unless its makers say otherwise. The draft reads the target's own
-embedding; its head started from the target's rows unless the settings in config.json say otherwise.
+embedding; {start}.
 
 ## Serve
 
@@ -46,8 +46,18 @@ both engines' conventions; TensorRT-LLM needs `eagle3_layers_to_capture: {blocks
 """
 
 
+_FRESH = "its head started from the target's rows unless the settings in config.json say otherwise"
+_START = (
+    "training went on from the draft `{draft}` ({layout} layout,\n{k:,} tokens, {fingerprint}):"
+    " {kept:,} rows of its head kept, {dropped:,}\ncut, {added:,} made from the target's"
+)
+
+
 def model_card(facts: dict[str, Any]) -> str:
     """Markdown with a front matter that model hubs read."""
     low, mid, high = facts["aux"]
     note = _AUX_NOTE.format(blocks=[low - 1, mid - 1, high - 1]) if facts["custom_aux"] else ""
-    return _CARD.format(**facts, aux_note=note)
+    earlier = facts.get("init_from")
+    return _CARD.format(
+        **facts, aux_note=note, start=_FRESH if earlier is None else _START.format(**earlier)
+    )

@@ -1,4 +1,8 @@
-"""Checkpoints: written under a hidden name, synced, renamed; the newest whole one is resumed."""
+"""Checkpoints: written under a hidden name, synced, listed, renamed; the newest whole one counts.
+
+``vtrim.json``, written last, lists every file with its size and checksum, and carries the run's
+state: a checkpoint that was cut or edited afterwards is found out before anything is loaded.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +13,14 @@ from typing import Any
 
 import torch.distributed as dist
 
+from vtrim import __version__
+from vtrim.artifacts import fingerprint_file, fingerprint_json, read_object, write_json
 from vtrim.errors import InputError
 
 PREFIX = "step-"
+LISTING = "vtrim.json"
+UNIVERSAL = ".universal"
+_WRITING, _REMOVING = ".writing", ".removing"
 
 
 def barrier() -> None:
@@ -25,44 +34,155 @@ def is_rank_zero() -> bool:
     return not dist.is_initialized() or dist.get_rank() == 0
 
 
-def save_checkpoint(engine: Any, folder: Path, step: int, state: dict[str, Any], keep: int) -> None:
-    """Saves engine and ``state`` as ``step-N``; only the newest ``keep`` stay."""
-    hidden, tag = folder / ".writing", f"{PREFIX}{step:08d}"
+def broadcast(value: Any) -> Any:
+    """The first process's value, in all."""
+    if not dist.is_initialized() or dist.get_world_size() == 1:
+        return value
+    box = [value]
+    dist.broadcast_object_list(box)
+    return box[0]
+
+
+def save_checkpoint(
+    engine: Any, folder: Path, state: dict[str, Any], keep: int, about: dict[str, Any]
+) -> None:
+    """Saves engine and ``state`` as ``step-N``; only the newest ``keep`` stay. All processes call.
+
+    about: what a reader must know to load it, e.g. the number of processes.
+
+    Raises:
+        InputError: the disk is full; the checkpoint before it is whole.
+    """
+    hidden, tag = folder / _WRITING, f"{PREFIX}{state['step']:08d}"
     if is_rank_zero():
-        shutil.rmtree(hidden, ignore_errors=True)
-        hidden.mkdir(parents=True)
+        _tidy(folder, keep)
     barrier()
+    problem = None
     try:
-        engine.save_checkpoint(str(hidden), tag=tag, client_state=state, save_latest=False)
-    except (OSError, RuntimeError) as error:  # torch says "unexpected pos" when the disk is full
-        reason = str(error).splitlines()[0]
+        hidden.mkdir(parents=True, exist_ok=True)
+        engine.save_checkpoint(str(hidden), tag=tag, client_state={}, save_latest=False)
+    except OSError as error:
+        problem = error.strerror or str(error)
+    except RuntimeError as error:  # torch says "unexpected pos 592256 vs 592144"
+        problem = f"a file was cut short: is the disk full? {str(error).splitlines()[0]}"
+    problem = _first(problem)
+    if is_rank_zero() and problem is None:
+        problem = _finish(hidden / tag, folder / tag, {**about, "state": state})
+        _tidy(folder, keep)
+    problem = broadcast(problem)
+    if problem is not None:
+        if is_rank_zero():
+            shutil.rmtree(hidden, ignore_errors=True)  # gives its space back
         raise InputError(
-            f"{hidden / tag}: the checkpoint cannot be written ({reason}); the one before it is "
+            f"{folder / tag}: the checkpoint cannot be written ({problem}); the one before it is "
             "whole. Free some space and run the same line again."
-        ) from error
-    barrier()
-    if is_rank_zero():
-        for file in (p for p in (hidden / tag).rglob("*") if p.is_file()):
-            with file.open("rb+") as handle:
-                os.fsync(handle.fileno())
-        final = folder / tag
-        shutil.rmtree(final, ignore_errors=True)
-        (hidden / tag).replace(final)
-        shutil.rmtree(hidden)
-        for old in list_checkpoints(folder)[keep:]:
-            shutil.rmtree(old)
-    barrier()
+        )
 
 
 def list_checkpoints(folder: Path) -> list[Path]:
-    """Whole checkpoints, newest first."""
+    """Checkpoints by name, newest first."""
     if not folder.exists():
         return []
     return sorted((p for p in folder.iterdir() if p.name.startswith(PREFIX)), reverse=True)
 
 
-def load_checkpoint(engine: Any, checkpoint: Path) -> dict[str, Any]:
-    """Restores weights, optimiser state and returns the saved ``state``."""
-    _, state = engine.load_checkpoint(str(checkpoint.parent), tag=checkpoint.name)
-    values: dict[str, Any] = state
-    return values
+def read_listing(checkpoint: Path) -> dict[str, Any]:
+    """The listing of a checkpoint, ``state`` in it, after a check that every file is as written.
+
+    Raises:
+        InputError: a file is missing, cut or changed; names it.
+    """
+    listing = read_object(checkpoint / LISTING)
+    seal = listing.pop("fingerprint", None)
+    if seal != fingerprint_json(listing):
+        raise InputError(f"{checkpoint / LISTING}: changed after it was written.")
+    for name, there in listing["files"].items():
+        path = checkpoint / name
+        if not path.is_file():
+            raise InputError(f"{path}: missing.")
+        if path.stat().st_size != there["bytes"]:
+            raise InputError(
+                f"{path}: cut or changed ({path.stat().st_size} bytes, {there['bytes']} written)."
+            )
+        if fingerprint_file(path) != there["fingerprint"]:
+            raise InputError(f"{path}: changed after it was written (its checksum differs).")
+    return listing
+
+
+def newest_whole(folder: Path) -> tuple[Path | None, dict[str, Any], list[str]]:
+    """The newest whole checkpoint, its listing, and what is wrong with newer ones.
+
+    Raises:
+        InputError: there are checkpoints and none is whole.
+    """
+    problems: list[str] = []
+    for checkpoint in list_checkpoints(folder):
+        try:
+            return checkpoint, read_listing(checkpoint), problems
+        except InputError as error:
+            problems.append(str(error).rstrip("."))
+    if problems:
+        raise InputError(
+            f"{folder}: no whole checkpoint ({'; '.join(problems)}). --restart trains anew."
+        )
+    return None, {}, []
+
+
+def kept_states(folder: Path) -> list[dict[str, Any]]:
+    """The states of the checkpoints there are, their files not looked at."""
+    return [read_object(p / LISTING)["state"] for p in list_checkpoints(folder)]
+
+
+def drop_newer(folder: Path, kept: Path) -> None:
+    """Removes the broken checkpoints that are newer than the one the run goes on from."""
+    for checkpoint in list_checkpoints(folder):
+        if checkpoint.name > kept.name:
+            remove_tree(checkpoint)
+
+
+def remove_tree(path: Path) -> None:
+    """Deletes a folder so that a kill leaves no part of it under its name."""
+    if path.exists():
+        hidden = path.with_name(f"{_REMOVING}-{path.name}")
+        shutil.rmtree(hidden, ignore_errors=True)
+        path.replace(hidden)
+        shutil.rmtree(hidden)
+
+
+def _tidy(folder: Path, keep: int) -> None:
+    """Removes what a kill left half-written or half-removed, and all but the newest ``keep``."""
+    if not folder.exists():
+        return
+    for path in folder.iterdir():
+        if path.name.startswith((_WRITING, _REMOVING, UNIVERSAL)):
+            shutil.rmtree(path)
+    for old in list_checkpoints(folder)[keep:]:
+        remove_tree(old)
+
+
+def _finish(written: Path, final: Path, listing: dict[str, Any]) -> str | None:
+    """Syncs and lists the files and gives the checkpoint its name; what went wrong, if anything."""
+    try:
+        files = {}
+        for path in sorted(p for p in written.rglob("*") if p.is_file()):
+            with path.open("rb+") as handle:
+                os.fsync(handle.fileno())
+            entry = {"bytes": path.stat().st_size, "fingerprint": fingerprint_file(path)}
+            files[str(path.relative_to(written))] = entry
+        whole = {"vtrim": __version__, **listing, "files": files}
+        write_json(written / LISTING, {**whole, "fingerprint": fingerprint_json(whole)})
+        remove_tree(final)
+        written.replace(final)
+        shutil.rmtree(written.parent)  # DeepSpeed leaves a script beside its folder
+    except (OSError, InputError) as error:
+        return str(error)
+    return None
+
+
+def _first(problem: str | None) -> str | None:
+    """Any process's problem, in all of them."""
+    if not dist.is_initialized() or dist.get_world_size() == 1:
+        return problem
+    found: list[str | None] = [None] * dist.get_world_size()
+    dist.all_gather_object(found, problem)
+    return next((p for p in found if p), None)

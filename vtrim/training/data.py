@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from vtrim.errors import InputError
 from vtrim.training.batch import TrainSample
@@ -17,10 +18,25 @@ from vtrim.training.settings import MaskAlignment
 class RenderedSample(Protocol):
     """What training needs of a rendered conversation (``vtrim.chat`` makes them)."""
 
-    ids: Any
-    mask: Any
-    heldout: bool
-    source: str | None
+    @property
+    def ids(self) -> npt.NDArray[np.int64]:
+        """[T] token ids."""
+        ...
+
+    @property
+    def mask(self) -> npt.NDArray[np.bool_]:
+        """[T] True on reply tokens."""
+        ...
+
+    @property
+    def heldout(self) -> bool:
+        """Whether it is never trained on."""
+        ...
+
+    @property
+    def source(self) -> str | None:
+        """Where it comes from."""
+        ...
 
 
 @dataclass(frozen=True)

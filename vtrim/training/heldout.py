@@ -38,32 +38,27 @@ def heldout_sums(model: TTTModel, rows: Rows, features: Features) -> Tensor:
     steps = model.settings.ttt_steps
     judge = Judge(rows, features, model.teacher_logits, model.settings.loss, model.settings.oov)
     pairs = model.unroll(rows, features).flatten(0, 2)[rows.flat]
-    through = partial(head_loss, coefficient=torch.zeros_like(rows.slot).float(), judge=judge)
+    through = partial(head_loss, coefficient=judge.weight.float(), judge=judge)
     _, losses, right = model.draft.lm_head(model.draft.norm(pairs), through=through)
     shape = (steps, *rows.position.shape)
     agrees = right & (features.best[rows.slot] == _data_token(rows))
     right_at, agrees_at = (_scatter(values, rows.flat, shape) for values in (right, agrees))
-    alive = rows.valid.clone()
+    alive = torch.ones(shape[1:], dtype=torch.bool, device=rows.flat.device)
     prefix = torch.zeros(steps, dtype=torch.float64, device=alive.device)
     for i in range(steps):
         prefix[i] = (right_at[i] & alive).sum()
         alive = alive & agrees_at[i]
     oov = features.best_draft[rows.slot] < 0
     zeros = torch.zeros_like(prefix)
-    by_step = [
-        zeros.index_add(0, rows.step, values.double())
-        for values in (losses * judge.weight, right, oov)
-    ]
+    by_step = [zeros.index_add(0, rows.step, values.double()) for values in (losses, right, oov)]
     counts = torch.tensor(rows.counts, dtype=torch.float64, device=alive.device)
     return torch.stack([by_step[0], by_step[1], prefix, by_step[2], counts])
 
 
 def _data_token(rows: Rows) -> Tensor:
     """[n] the token of the data that each pair predicts, x[t+2+i]."""
-    batch, width = rows.position.shape
-    sequence = rows.flat // width % batch
-    at = rows.position.flatten()[rows.flat % (batch * width)] + 2 + rows.step
-    return rows.ids[sequence, at]
+    position = rows.position[0, rows.flat % rows.position.shape[1]]
+    return rows.ids[0, position + 2 + rows.step]
 
 
 def _scatter(values: Tensor, flat: Tensor, shape: tuple[int, ...]) -> Tensor:

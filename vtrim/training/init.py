@@ -2,7 +2,8 @@
 
 A head copied from the target under its own unscaled final norm starts near a loss of 30; a quarter
 of that norm, and an fc that passes the highest auxiliary state through, start it near the loss of
-a uniform guess and let the residual stream carry something useful from the first step.
+a uniform guess and let the residual stream carry something useful from the first step. A frozen
+head starts the same way and stays the target's; the norm before it is trained.
 """
 
 from __future__ import annotations
@@ -37,9 +38,10 @@ def new_draft(
         if shape.hidden_size == shape.target_hidden_size:
             nn.init.zeros_(draft.fc.weight)
             draft.fc.weight[:, -shape.target_hidden_size :] = torch.eye(shape.hidden_size)
-        if head_init == "target":
+        if head_init != "random":
             draft.lm_head.weight.copy_(target.head_weight[ids].float())
             scale = target.final_norm_scale
             if scale is not None:
                 draft.norm.weight.copy_(scale.float() * NORM_SCALE)
+    draft.lm_head.weight.requires_grad_(head_init != "frozen")
     return draft

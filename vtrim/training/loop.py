@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
-import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +13,19 @@ import torch.distributed as dist
 from torch import Tensor
 
 from vtrim.models.draft import Eagle3Draft
-from vtrim.training.checkpoint import (
-    barrier,
-    is_rank_zero,
-    list_checkpoints,
-    load_checkpoint,
-    save_checkpoint,
-)
+from vtrim.training.checkpoint import barrier, is_rank_zero, kept_states, save_checkpoint
 from vtrim.training.data import Split
-from vtrim.training.feeder import Feeder
-from vtrim.training.heldout import HeldOut, evaluate
+from vtrim.training.decode_check import DecodeCheck
+from vtrim.training.feeder import Feeder, Work
+from vtrim.training.guard import bad_samples, guard_plain_optimizer, poisoned, refuse_more
 from vtrim.training.log import MetricsLog
-from vtrim.training.optimizer import make_engine
+from vtrim.training.optimizer import Rates, make_engine
+from vtrim.training.resume import find_resume_point
+from vtrim.training.schedule import Schedule
+from vtrim.training.selection import Selection
 from vtrim.training.settings import TrainSettings
+from vtrim.training.signals import StopSignal
+from vtrim.training.state import TrainState
 from vtrim.training.teacher import Teacher
 from vtrim.training.ttt import StepSums, TTTModel, step_coefficients
 from vtrim.training.weights import BestWeights
@@ -36,19 +34,22 @@ Progress = Callable[[int, float, str], None]
 """Told after each step: its number, the share of the run that is done, and a line about it."""
 
 
-@dataclass
-class TrainState:
-    """What a checkpoint carries beside weights and optimiser."""
+@dataclass(frozen=True)
+class StepTotals:
+    """What all processes know after a step.
 
-    step: int = 0
-    tokens: int = 0
-    seconds: float = 0.0
-    best: dict[str, Any] = field(default_factory=dict)
-    heldout: dict[str, Any] = field(default_factory=dict)
+    loss, correct and rows: [S] sums over all micro-batches; norm: of the gradient, before
+    clipping; stop: a process was told to end; seconds [s] of training and whether a checkpoint is
+    due by the clock, as the first process has them.
+    """
 
-    def to_dict(self) -> dict[str, Any]:
-        """The fields as a plain mapping."""
-        return dict(vars(self))
+    loss: Tensor
+    correct: Tensor
+    rows: Tensor
+    norm: float
+    stop: bool
+    seconds: float
+    save_due: bool
 
 
 class Trainer:
@@ -62,196 +63,186 @@ class Trainer:
         settings: TrainSettings,
         ds_config: dict[str, Any],
         folder: Path,
+        decode: DecodeCheck | None = None,
     ) -> None:
         self.settings = settings
-        self.teacher = teacher
-        self.split = split
-        self.folder = folder
         self.checkpoints = folder / "checkpoints"
-        self.log = MetricsLog(folder / "metrics.jsonl")
-        self.best = BestWeights(folder / "best")
-        self.rank, self.world = dist.get_rank(), dist.get_world_size()
+        self.world = dist.get_world_size()
         self.device = str(teacher.target.device)
         self.accum = int(ds_config["gradient_accumulation_steps"])
         self.feeder = Feeder(
             split,
             teacher,
             settings,
-            rank=self.rank,
+            rank=dist.get_rank(),
             world=self.world,
             micro_batch=int(ds_config["train_micro_batch_size_per_gpu"]),
             accum=self.accum,
         )
         model = TTTModel(draft, settings, teacher.logits)
-        self.engine = make_engine(model, settings, ds_config)
-        self._peak_rates = [group["lr"] for group in self.engine.optimizer.param_groups]
+        self.schedule = Schedule(settings, self.feeder.plan.steps_per_epoch)
+        self._point = find_resume_point(self.checkpoints)
+        config = self._point.config(ds_config, settings.optimizer)
+        self.engine = make_engine(model, settings, config, self.schedule.total_steps)
+        guard_plain_optimizer(self.engine)
+        self.rates = Rates(self.engine)
+        self.best = BestWeights(folder / "best")
+        self.selection = Selection(model, self.feeder, settings, self.best, decode)
+        self.log = MetricsLog(folder / "metrics.jsonl", self.engine.monitor)
         self.state = TrainState()
-        self._stop_signal = 0
+        self.check_start = False  # whether the draft is measured before its first step, too
+        self._saved_step, self._saved_at = -1, time.monotonic()
+        self._last: dict[str, Any] = {}
 
-    @property
-    def model(self) -> TTTModel:
-        """The wrapped module."""
-        module: TTTModel = self.engine.module
-        return module
-
-    def resume(self) -> bool:
-        """Continues from the newest checkpoint, if there is one."""
-        found = list_checkpoints(self.checkpoints)
-        if not found:
-            if is_rank_zero():
-                self.log.cut_back(0)
-            return False
-        self.state = TrainState(**load_checkpoint(self.engine, found[0])["vtrim"])
+    def resume(self, note: Callable[[str], None]) -> bool:
+        """Continues from the newest whole checkpoint, if there is one; says what was not whole."""
+        point = self._point
+        point.load(self.engine, note)
+        if point.checkpoint is not None:
+            self.state = TrainState(**point.listing["state"])
+            self._saved_step = self.state.step
         if is_rank_zero():
-            self.log.cut_back(self.state.step)
+            self.log.cut_back(self.state.step, self.state.checked)
         barrier()
-        return True
-
-    def best_heldout(self) -> dict[str, Any]:
-        """The held-out entry of the kept weights."""
-        return self.state.best or self.state.heldout
+        return point.checkpoint is not None
 
     def total_steps(self) -> int | None:
         """The last optimiser step, or None when only time bounds the run."""
-        s = self.settings
-        epochs = s.epochs if s.epochs or s.max_minutes or s.max_steps else 1
-        by_epochs = epochs * self.feeder.plan.steps_per_epoch if epochs else None
-        bounds = [b for b in (by_epochs, s.max_steps) if b]
-        return min(bounds) if bounds else None
+        return self.schedule.total_steps
 
     def is_done(self) -> bool:
-        """Whether the steps or the time of the run are used up."""
-        return self._fraction() >= 1.0
+        """Whether steps, time or patience are used up."""
+        return self.state.stopped_early or self._fraction() >= 1.0
 
     def run(self, progress: Progress) -> bool:
         """Trains; False when a signal stopped it (the state is saved, run again to go on)."""
-        previous = {s: signal.signal(s, self._on_signal) for s in (signal.SIGINT, signal.SIGTERM)}
-        begun, earlier = time.monotonic(), self.state.seconds
-        try:
-            fraction = self._fraction()
-            while fraction < 1.0:
-                self._step(fraction)
-                self.state.seconds = earlier + time.monotonic() - begun
-                fraction = self._fraction()
-                progress(self.state.step, min(1.0, fraction), self._line())
-                if self._agree(self._stop_signal):
+        begun = time.monotonic() - self.state.seconds
+        save_due = False
+        with StopSignal() as signals:
+            while True:
+                self._check_when_due()
+                if self.is_done():
+                    self._save()
+                    return True
+                if save_due or self.state.step % self.settings.save_every == 0:
+                    self._save()
+                totals = self._step(signals, begun)
+                progress(self.state.step, self._fraction(), self._line())
+                save_due = totals.save_due
+                if totals.stop:  # a check that is due waits for the resumption
                     self._save()
                     return False
-                if self.state.step % self.settings.eval_every == 0:
-                    self._evaluate()
-                if self.state.step % self.settings.save_every == 0:
-                    self._save()
-        finally:
-            for number, handler in previous.items():
-                signal.signal(number, handler)
-        if self.state.heldout.get("step") != self.state.step:
-            self._evaluate()
-        self._save()
-        return True
-
-    def _on_signal(self, number: int, _frame: Any) -> None:
-        self._stop_signal = number
-
-    def _agree(self, value: float) -> float:
-        """The largest value among the processes, so that all take the same turn."""
-        if self.world == 1:
-            return value
-        shared = torch.tensor(float(value), device=self.device)
-        dist.all_reduce(shared, op=dist.ReduceOp.MAX)
-        return float(shared)
 
     def _fraction(self) -> float:
-        """How much of the run is done, 0 to 1: by steps, or by time where that is further."""
-        total, minutes = self.total_steps(), self.settings.max_minutes
-        by_steps = self.state.step / total if total else 0.0
-        by_time = self._agree(self.state.seconds) / (60 * minutes) if minutes else 0.0
-        return max(by_steps, by_time)
+        return self.schedule.fraction(self.state.step, self.state.seconds)
 
-    def _rate_factor(self, fraction: float) -> float:
-        """Share of the peak rates: linear warm-up, then cosine down to ``min_lr_ratio``."""
-        s = self.settings
-        if fraction < s.warmup:
-            total = self.total_steps()
-            first = 1 / total if total else s.warmup / 10
-            return max(fraction, min(first, s.warmup)) / s.warmup
-        done = (fraction - s.warmup) / max(1e-9, 1 - s.warmup)
-        cosine = 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
-        return s.min_lr_ratio + (1 - s.min_lr_ratio) * cosine
-
-    def _step(self, fraction: float) -> None:
+    def _step(self, signals: StopSignal, begun: float) -> StepTotals:
         """One optimiser step: this process's micro-batches, then the update."""
-        factor = self._rate_factor(fraction)
-        groups = self.engine.optimizer.param_groups
-        for group, peak in zip(groups, self._peak_rates, strict=True):
-            group["lr"] = peak * factor
+        rates = self.rates.set(self.schedule.rate_factor(self._fraction()))
         work = self.feeder.work(self.state.step)
         # DeepSpeed averages over processes and accumulation steps; N already counts them all
         scale = self.world * self.accum
         coefficients = step_coefficients(work.divisors, self.settings.decay) * scale
         sums: list[StepSums] = []
-        for bins in work.micro:
-            rows, features = self.feeder.batch(bins)
+        counts: list[tuple[int, ...]] = []
+        for bins, seed in zip(work.micro, work.seeds, strict=True):
+            rows, features = self.feeder.batch(bins, seed)
             out = self.engine(rows, features, coefficients)
-            self.engine.backward(out.total)
+            self.engine.backward(poisoned(out.total))
             self.engine.step()
             sums.append(out)
+            counts.append(rows.counts)
+        totals = self._gather(sums, counts, signals.received, time.monotonic() - begun)
         self.state.step += 1
         self.state.tokens += work.tokens
-        self._record(sums, work.divisors, self.settings.learning_rate * factor)
+        self.state.seconds = totals.seconds
+        if self.engine.was_step_applied():
+            self._record(totals, work.divisors, rates)
+        else:
+            self._skip(work, [s.total for s in sums])
+        return totals
 
-    def _record(self, sums: list[StepSums], divisors: Tensor, rate: float) -> None:
-        """Logs the step's loss over all processes."""
-        loss = torch.stack([s.loss.detach() for s in sums]).sum(0)
-        correct = torch.stack([s.correct for s in sums]).sum(0)
-        both = torch.stack([loss.double(), correct.double()])
+    def _gather(
+        self, sums: list[StepSums], counts: list[tuple[int, ...]], stop: int, seconds: float
+    ) -> StepTotals:
+        """Sums over processes and what they agree on: the one synchronisation of a step."""
+        loss = torch.stack([s.loss.detach() for s in sums]).sum(0).double()
+        correct = torch.stack([s.correct for s in sums]).sum(0).double()
+        rows = torch.tensor(counts, dtype=torch.float64).sum(0).to(loss.device)
+        norm = self.engine.get_global_grad_norm()
+        minutes = self.settings.save_minutes
+        due = minutes is not None and time.monotonic() - self._saved_at >= 60 * minutes
+        once = torch.tensor([seconds, due], dtype=torch.float64, device=loss.device)
+        once = torch.cat((torch.as_tensor(0.0 if norm is None else norm).to(once).view(1), once))
+        if not is_rank_zero():
+            once = torch.zeros_like(once)
+        each = torch.tensor([stop > 0], dtype=torch.float64, device=loss.device)
+        shared = torch.cat((loss, correct, rows, once, each))
         if self.world > 1:
-            dist.all_reduce(both)
-        count = divisors.clamp(min=1)
-        weights = step_coefficients(divisors, self.settings.decay)
+            dist.all_reduce(shared)
+        values = shared.cpu()
+        loss, correct, rows = values[:-4].view(3, -1)
+        norm, seconds, due, stop = values[-4:].tolist()
+        return StepTotals(loss, correct, rows, norm, stop > 0, seconds, due > 0)
+
+    def _record(self, totals: StepTotals, divisors: Tensor, rates: dict[str, float]) -> None:
+        """Logs the step's loss over all processes, and its learning rates."""
+        weights = step_coefficients(divisors.cpu(), self.settings.decay)
         self._last = {
             "kind": "train",
             "step": self.state.step,
-            "loss": float((weights * both[0]).sum()),
-            "lr": rate,
+            "loss": float((weights * totals.loss).sum()),
+            **rates,
+            "grad_norm": totals.norm,
             "tokens": self.state.tokens,
             "seconds": round(self.state.seconds, 3),
-            "accuracy": [round(v, 5) for v in (both[1] / count).tolist()],
+            "accuracy": [round(v, 5) for v in (totals.correct / totals.rows.clamp(min=1)).tolist()],
         }
         if is_rank_zero():
             self.log.append(self._last)
 
-    def _evaluate(self) -> None:
-        if not self.split.heldout:
-            self.state.heldout = self.state.best = {"step": self.state.step}
-            self.best.save(self.model.draft, self.state.step, self.settings.zero_stage)
-            return
-        measured = evaluate(self.model, self.feeder.heldout(), self.settings.decay)
-        entry = {"kind": "heldout", "step": self.state.step, **_rounded(measured)}
-        entry["seconds"] = round(self.state.seconds, 3)
-        self.state.heldout = entry
+    def _skip(self, work: Work, losses: list[Tensor]) -> None:
+        """Counts a step that DeepSpeed left out because it was not finite.
+
+        Raises:
+            InputError: there were more such steps than allowed.
+        """
+        self.state.bad_steps += 1
+        samples = bad_samples(work.micro, losses)
         if is_rank_zero():
+            self.log.append({"kind": "skipped", "step": self.state.step, "samples": samples})
+        refuse_more(self.state.step, self.state.bad_steps, self.settings.max_bad_steps, samples)
+
+    def _check_when_due(self) -> None:
+        """Measures the draft each ``eval_every`` steps and at the end, once for each step."""
+        step = self.state.step
+        due = step % self.settings.eval_every == 0 or self.is_done()
+        if (step == 0 and not self.check_start) or step == self.state.checked or not due:
+            return
+        entries = self.selection.check(self.state)
+        if self.state.stopped_early:
+            entries.append(
+                {"kind": "stop", "step": step, "checks_without_better": self.state.worse}
+            )
+        for entry in entries if is_rank_zero() else ():
             self.log.append(entry)
-        if measured.joint_prefix > self.state.best.get("joint_prefix", -1.0):
-            self.state.best = entry
-            self.best.save(self.model.draft, self.state.step, self.settings.zero_stage)
 
     def _save(self) -> None:
-        state = {"vtrim": self.state.to_dict()}
+        """A checkpoint of this step, unless there is one; drops weights that none names."""
+        if self.state.step in (0, self._saved_step):
+            return
         keep = self.settings.keep_checkpoints
-        save_checkpoint(self.engine, self.checkpoints, self.state.step, state, keep)
+        about = {"processes": self.world, "settings": self.settings.to_dict()}
+        save_checkpoint(self.engine, self.checkpoints, self.state.to_dict(), keep, about)
+        self._saved_step, self._saved_at = self.state.step, time.monotonic()
         if is_rank_zero():
-            self.best.prune(keep + 1)
+            self.best.prune({s["best"].get("step", 0) for s in kept_states(self.checkpoints)})
 
     def _line(self) -> str:
-        found = self.state.heldout.get("joint_prefix")
-        held = f"  held-out joint prefix {found:.3f}" if found else ""
-        rate = self.state.tokens / max(1e-9, self.state.seconds)
-        return f"loss {self._last['loss']:.3f}{held}  {rate:,.0f} tok/s"
-
-
-def _rounded(measured: HeldOut) -> dict[str, Any]:
-    values = vars(measured)
-    return {
-        name: [round(v, 5) for v in value] if isinstance(value, list) else round(value, 5)
-        for name, value in values.items()
-    }
+        loss, held = self._last.get("loss"), self.state.heldout.get("joint_prefix")
+        parts = [] if loss is None else [f"loss {loss:.3f}"]
+        parts += [] if held is None else [f"held-out joint prefix {held:.3f}"]
+        if self.state.decoded:
+            parts.append(f"decoded {self.state.decoded['acceptance_length']:.3f}")
+        parts.append(f"{self.state.tokens / max(1e-9, self.state.seconds):,.0f} tok/s")
+        return "  ".join(parts)

@@ -90,7 +90,7 @@ class TrainSettings:
             MismatchError: names the first setting that differs, with both values.
         """
         for name, value in self.to_dict().items():
-            if name in earlier and earlier[name] != value and name not in _FREE_ON_RESUME:
+            if name in earlier and earlier[name] != value and name not in FREE_ON_RESUME:
                 raise MismatchError(
                     f"{option_of(name)} differs: {value} now, {earlier[name]} in the "
                     f"run to resume ({origin}). Give the same value, or --restart to begin anew."
@@ -117,7 +117,7 @@ HELP: dict[str, str] = {
     "weight_decay": "AdamW weight decay.",
     "beta1": "Adam's first moment decay.",
     "beta2": "Adam's second moment decay.",
-    "clip": "Gradient norm limit.",
+    "clip": "Gradient norm limit, 0 for none.",
     "ttt_steps": "Unrolled steps, 1 to 9.",
     "decay": "Loss weight from step to step.",
     "mask_alignment": "exact, or eagle (one row early).",
@@ -136,7 +136,7 @@ HELP: dict[str, str] = {
     "save_every": "Steps between checkpoints.",
     "save_minutes": "Minutes between checkpoints, beside --save-every.",
     "keep_checkpoints": "Newest checkpoints kept.",
-    "max_bad_steps": "Steps skipped for a loss or gradient that is not finite before the run stops.",
+    "max_bad_steps": "Steps that may be skipped because loss or gradient is not finite.",
     "cache_gib": "Target states kept in memory, GiB a process.",
     "shard_target": "Spread the target's weights over the processes (ZeRO-3).",
 }
@@ -157,7 +157,16 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "dtype": ("bf16", "fp32"),
     "optimizer": ("adamw", "muon"),
 }
-_FREE_ON_RESUME = {"save_every", "save_minutes", "keep_checkpoints", "cache_gib", "shard_target"}
+FREE_ON_RESUME = {
+    "save_every",
+    "save_minutes",
+    "keep_checkpoints",
+    "max_bad_steps",
+    "cache_gib",
+    "shard_target",
+}
+"""Settings that decide how a run goes and not what it computes."""
+
 _RANGES: tuple[tuple[str, float, float], ...] = (
     ("ttt_steps", 1, 9),
     ("decay", 1e-6, 1.0),
@@ -169,7 +178,7 @@ _RANGES: tuple[tuple[str, float, float], ...] = (
     ("weight_decay", 0.0, 10.0),
     ("beta1", 0.0, 0.9999),
     ("beta2", 0.0, 0.99999),
-    ("clip", 1e-9, 1e9),
+    ("clip", 0.0, 1e9),
     ("micro_batch", 1, 4096),
     ("grad_accum", 1, 4096),
     ("max_length", 4, 10_000_000),

@@ -12,9 +12,11 @@ from torch import Tensor
 
 from vtrim.models.target import Target
 from vtrim.training.batch import TrainSample
+from vtrim.training.forward import forward_groups
 from vtrim.training.rows import teacher_positions
 
-CHUNK_COLUMNS = 8192
+CHUNK_COLUMNS = 4096
+CHUNK_ROWS = {"cpu": 512, "cuda": 16384}
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class StateSource(Protocol):
 
 
 class OnlineStates:
-    """One target forward a call, logits only where a row can need them."""
+    """Target forwards over samples of like length, logits only where a row can need them."""
 
     def __init__(self, target: Target) -> None:
         self.target = target
@@ -58,24 +60,36 @@ class OnlineStates:
     ) -> list[SampleStates]:
         """See ``StateSource``."""
         del heldout
-        longest = max(s.ids.size for s in samples)
+        found: dict[int, SampleStates] = {}
+        for group in forward_groups([sample.ids.size for sample in samples]):
+            together = self._forward([samples[i] for i in group])
+            found.update(zip(group, together, strict=True))
+        return [found[i] for i in range(len(samples))]
+
+    def _forward(self, samples: Sequence[TrainSample]) -> list[SampleStates]:
+        """One forward. Causal: padding on the right changes nothing."""
+        longest = max(sample.ids.size for sample in samples)
         ids = np.zeros((len(samples), longest), dtype=np.int64)
         for row, sample in zip(ids, samples, strict=True):
             row[: sample.ids.size] = sample.ids
         out = self.target.forward(torch.from_numpy(ids).to(self.target.device))
-        # causal: padding on the right changes nothing
-        found = []
-        for b, sample in enumerate(samples):
-            judges = torch.from_numpy(teacher_positions(sample.loss_mask)).to(out.hidden.device)
-            hidden = out.hidden[b, judges]
-            best, log_z = full_vocabulary(self.target, hidden)
-            aux = out.aux[b, : sample.ids.size].clone()
-            found.append(SampleStates(aux=aux, hidden=hidden, best=best, log_z=log_z))
-        return found
+        judges = [teacher_positions(sample.loss_mask) for sample in samples]
+        places = np.concatenate([at + b * longest for b, at in enumerate(judges)])
+        counts = [at.size for at in judges]
+        flat = torch.from_numpy(places).to(out.hidden.device)
+        hidden = out.hidden.flatten(0, 1).index_select(0, flat)
+        best, log_z = full_vocabulary(self.target, hidden)
+        parts = (hidden.split(counts), best.split(counts), log_z.split(counts))
+        return [
+            SampleStates(aux=out.aux[b, : sample.ids.size].clone(), hidden=h, best=top, log_z=z)
+            for b, (sample, h, top, z) in enumerate(zip(samples, *parts, strict=True))
+        ]
 
 
 class MemoryStates:
     """Keeps the states of samples that were seen, up to a budget in bytes."""
+
+    held = None  # nothing of it outlives the run
 
     def __init__(self, inner: StateSource, limit: int) -> None:
         self.inner = inner
@@ -88,28 +102,40 @@ class MemoryStates:
     ) -> list[SampleStates]:
         """See ``StateSource``."""
         keys = [(heldout, s.index) for s in samples]
-        if all(key in self._kept for key in keys):
-            return [self._kept[key] for key in keys]
-        found = self.inner.states(samples, heldout=heldout)
-        for key, state in zip(keys, found, strict=True):
-            if key not in self._kept and self.used + state.nbytes <= self.limit:
-                self._kept[key] = state
-                self.used += state.nbytes
-        return found
+        known = {key: self._kept[key] for key in keys if key in self._kept}
+        missing = {k: s for k, s in zip(keys, samples, strict=True) if k not in known}
+        if missing:
+            computed = self.inner.states(list(missing.values()), heldout=heldout)
+            for key, state in zip(missing, computed, strict=True):
+                known[key] = state
+                if self.used + state.nbytes <= self.limit:
+                    self._kept[key] = state
+                    self.used += state.nbytes
+        return [known[key] for key in keys]
+
+    def close(self) -> None:
+        """Lets go of the states."""
+        self._kept.clear()
+        self.used = 0
 
 
 def full_vocabulary(target: Target, hidden: Tensor) -> tuple[Tensor, Tensor]:
-    """[m, d] -> arg-max [m] and log-sum-exp [m] over V, the head streamed in chunks of columns."""
-    count = hidden.shape[0]
-    best = torch.full((count,), -1, dtype=torch.int64, device=hidden.device)
-    top = torch.full((count,), float("-inf"), device=hidden.device)
-    log_z = top.clone()
+    """[m, d] -> arg-max [m] and log-sum-exp [m] over V, streamed in chunks of rows and columns."""
+    parts = hidden.split(CHUNK_ROWS.get(hidden.device.type, CHUNK_ROWS["cuda"]))
+    found = [_full_vocabulary(target, part) for part in parts]
+    return torch.cat([best for best, _ in found]), torch.cat([log_z for _, log_z in found])
+
+
+def _full_vocabulary(target: Target, hidden: Tensor) -> tuple[Tensor, Tensor]:
+    best = torch.full((hidden.shape[0],), -1, dtype=torch.int64, device=hidden.device)
+    top = torch.full(best.shape, torch.finfo(torch.float32).min, device=hidden.device)
+    total = torch.zeros_like(top)  # of exp(logit - top)
     for start in range(0, target.vocab_size, CHUNK_COLUMNS):
         stop = min(start + CHUNK_COLUMNS, target.vocab_size)
         logits = target.logits_between(hidden, start, stop).float()
         value, where = logits.max(-1)
-        better = value > top
-        top = torch.where(better, value, top)
-        best = torch.where(better, where + start, best)
-        log_z = torch.logaddexp(log_z, logits.logsumexp(-1))
-    return best, log_z
+        best = torch.where(value > top, where + start, best)
+        peak = torch.maximum(top, value)
+        chunk = logits.sub_(peak[:, None]).exp_().sum(-1)
+        top, total = peak, total * (top - peak).exp() + chunk
+    return best, top + total.log()

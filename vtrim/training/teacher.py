@@ -27,7 +27,8 @@ class Teacher:
             (target.vocab_size,), -1, dtype=torch.int64, device=target.device
         )
         self._draft_id[self.vocab_ids] = torch.arange(vocab_ids.numel(), device=target.device)
-        self._full = vocab_ids.numel() == target.vocab_size
+        full = vocab_ids.numel() == target.vocab_size
+        self._head = target.logits if full else target.head_of(self.vocab_ids)
         self._embedding = target.embedding.to(dtype)
 
     @torch.no_grad()
@@ -37,17 +38,10 @@ class Teacher:
         """The target's states of one micro-batch, laid out as ``rows`` has them."""
         samples = [sample for documents in bins for sample in documents]
         states = self.source.states(samples, heldout=heldout)
-        aux = states[0].aux.new_zeros((*rows.ids.shape, states[0].aux.shape[-1]))
-        found = iter(states)
-        for b, documents in enumerate(bins):
-            at = 0
-            for sample in documents:
-                aux[b, at : at + sample.ids.size] = next(found).aux
-                at += sample.ids.size
         best = torch.cat([s.best for s in states])
         return Features(
             embeds=F.embedding(rows.ids, self._embedding),
-            aux=aux.to(self.dtype),
+            aux=torch.cat([s.aux for s in states])[None].to(self.dtype),
             hidden=torch.cat([s.hidden for s in states]),
             log_z=torch.cat([s.log_z for s in states]),
             best=best,
@@ -57,6 +51,4 @@ class Teacher:
     @torch.no_grad()
     def logits(self, hidden: Tensor) -> Tensor:
         """The target's logits over D. hidden: [c, d] -> [c, k], in the target's dtype."""
-        if self._full:
-            return self.target.logits(hidden)
-        return self.target.logits_of(hidden, self.vocab_ids)
+        return self._head(hidden)

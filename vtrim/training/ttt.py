@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from vtrim.models.draft import Eagle3Draft
+from vtrim.training.attention import KeysValues, attention_of
 from vtrim.training.batch import Features, Rows
 from vtrim.training.loss import Judge, TeacherLogits, head_loss
 from vtrim.training.settings import TrainSettings
@@ -35,39 +36,8 @@ class StepSums:
 
 
 def gather_rows(x: Tensor, position: Tensor) -> Tensor:
-    """x: [B, T, w], position: [B, R] -> [B, R, w]."""
-    return x.gather(1, position[..., None].expand(-1, -1, x.shape[-1]))
-
-
-def unroll_attention(
-    query: Tensor,
-    first: tuple[Tensor, Tensor],
-    own: list[tuple[Tensor, Tensor]],
-    position: Tensor,
-    start: Tensor,
-) -> Tensor:
-    """Attention of step i's rows -> [B, n_h, R, d_h].
-
-    query: [B, n_h, R, d_h]; first: keys and values of step 0, [B, n_kv, T, d_h]; own: those of
-    the rows themselves at steps 1..i, [B, n_kv, R, d_h]; position: [B, R] the
-    last step-0 key each row sees; start: [B, R] the first, where its document begins.
-    """
-    keys, values = first
-    batch, heads, rows, size = query.shape
-    groups, length = keys.shape[1], keys.shape[2]
-    q = query.unflatten(1, (groups, heads // groups)) * size**-0.5
-    flat = q.flatten(2, 3)  # [B, n_kv, g*R, d_h]
-    scores = (flat @ keys.transpose(-1, -2)).float().view(*q.shape[:4], length)
-    key = torch.arange(length, device=query.device)
-    hidden = (key > position[..., None]) | (key < start[..., None])  # [B, R, T]
-    scores = scores.masked_fill(hidden[:, None, None], float("-inf"))
-    diagonal = [(q * k[:, :, None]).sum(-1, keepdim=True).float() for k, _ in own]
-    weights = torch.cat([scores, *diagonal], dim=-1).softmax(-1).to(query.dtype)
-    past = weights[..., :length].flatten(2, 3) @ values
-    context = past.view(q.shape)
-    for j, (_, v) in enumerate(own):
-        context = context + weights[..., length + j, None] * v[:, :, None]
-    return context.reshape(batch, heads, rows, size)
+    """x: [1, N, w], position: [1, R] -> [1, R, w]."""
+    return x[0].index_select(0, position[0])[None]
 
 
 class TTTModel(nn.Module):
@@ -82,36 +52,42 @@ class TTTModel(nn.Module):
         self.teacher_logits = teacher_logits
 
     def unroll(self, rows: Rows, features: Features) -> Tensor:
-        """The pre-norm h' of the trained rows after each step, [S, B, R, d]."""
+        """The pre-norm h' of the trained rows after each step, [S, 1, R, d]."""
         layer, attention = self.draft.midlayer, self.draft.midlayer.self_attn
-        embeds = features.embeds
-        shifted = torch.cat((embeds[:, 1:], embeds[:, -1:]), dim=1)  # row t reads token t+1
+        size = self.draft.shape.hidden_size
+        of_embed, of_hidden = slice(0, size), slice(size, 2 * size)
+        projections = (attention.q_proj, attention.k_proj, attention.v_proj)
+        embeds = layer.input_layernorm(features.embeds)
+        # what a token's embedding gives to queries, keys and values is the same at every step
+        q_embed, k_embed, v_embed = (project(embeds, of_embed) for project in projections)
         fused = self.draft.fuse(features.aux)
-        x_all = layer.inputs(shifted, fused)
-        where = torch.arange(x_all.shape[1], device=x_all.device)[None] - rows.start
-        first = attention.keys_values(x_all, where)
+        normed = layer.hidden_norm(fused)
+        k, v = (project(normed, of_hidden) for project in projections[1:])
+        index = torch.arange(rows.length, device=fused.device)[None]
+        following = (index + 1).clamp(max=rows.length - 1)  # row t reads token t+1
+        keys = attention.rotated(k + gather_rows(k_embed, following), index - rows.start)
+        first = (keys, attention.heads(v + gather_rows(v_embed, following)))
         start = rows.start.gather(1, rows.position)
-        hidden, x = gather_rows(fused, rows.position), gather_rows(x_all, rows.position)
-        own: list[tuple[Tensor, Tensor]] = []
+        hidden, normed = gather_rows(fused, rows.position), gather_rows(normed, rows.position)
+        attend = attention_of(rows)
+        own: list[KeysValues] = []
         outputs: list[Tensor] = []
-        last = embeds.shape[1] - 1
         for i in range(self.settings.ttt_steps):
             at = rows.position - start + i
+            token = (rows.position + 1 + i).clamp(max=rows.length - 1)
             if i > 0:
-                token = (rows.position + 1 + i).clamp(max=last)
-                x = layer.inputs(gather_rows(embeds, token), hidden)
-                own.append(attention.keys_values(x, at))
-            query = attention.queries(x, at)
-            context = unroll_attention(query, first, own, rows.position, start)
-            hidden = layer.finish(hidden, context)
+                normed = layer.hidden_norm(hidden)
+                k, v = (project(normed, of_hidden) for project in projections[1:])
+                keys = attention.rotated(k + gather_rows(k_embed, token), at)
+                own.append((keys, attention.heads(v + gather_rows(v_embed, token))))
+            q = attention.q_proj(normed, of_hidden) + gather_rows(q_embed, token)
+            hidden = layer.finish(hidden, attend(attention.rotated(q, at), first, own))
             outputs.append(hidden)
         return torch.stack(outputs)
 
     def forward(self, rows: Rows, features: Features, coefficients: Tensor) -> StepSums:
         """Loss and counts of one micro-batch. coefficients: [S] decay^i / N_i."""
-        judge = Judge(
-            rows, features, self.teacher_logits, self.settings.loss, self.settings.oov
-        )
+        judge = Judge(rows, features, self.teacher_logits, self.settings.loss, self.settings.oov)
         pairs = self.unroll(rows, features).flatten(0, 2)[rows.flat]
         weight = judge.weight
         through = partial(head_loss, coefficient=coefficients[rows.step] * weight, judge=judge)

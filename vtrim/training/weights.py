@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+
+import torch
+from torch import Tensor
 
 from vtrim.artifacts import atomic_path
 from vtrim.errors import InputError
@@ -35,19 +39,43 @@ class BestWeights:
         """Puts the weights of ``step`` into ``draft``.
 
         Raises:
-            InputError: they are not there.
+            InputError: they are not there, or not whole.
         """
+        from safetensors import SafetensorError
         from safetensors.torch import load_file
 
         path = self._file(step)
         if not path.exists():
             raise InputError(f"{path}: no such file; --restart trains anew.")
-        draft.load_state_dict(load_file(path))
+        try:
+            draft.load_state_dict(load_file(path))
+        except SafetensorError as error:
+            raise InputError(f"{path}: not whole ({error}); --restart trains anew.") from error
 
-    def prune(self, keep: int) -> None:
-        """Deletes all but the newest ``keep`` files; called when a checkpoint is safe."""
-        for path in sorted(self.folder.glob("step-*.safetensors"), reverse=True)[keep:]:
-            path.unlink()
+    def prune(self, keep: Collection[int]) -> None:
+        """Deletes all files but those of the steps in ``keep``."""
+        if not self.folder.exists():
+            return
+        kept = {self._file(step).name for step in keep}
+        for path in self.folder.iterdir():
+            if path.name not in kept:
+                path.unlink()
+
+
+def plain_copy(draft: Eagle3Draft, zero_stage: int) -> Eagle3Draft:
+    """The draft outside the engine, for decoding; all processes call.
+
+    It shares the weights' memory; under ZeRO-3 it owns a whole copy.
+    """
+    with torch.device("meta"):
+        copy = Eagle3Draft(draft.shape, draft.vocab_ids)
+    with _whole(draft, zero_stage):
+        found = draft.state_dict()
+        tensors: dict[str, Tensor] = {
+            name: t.detach().clone() if zero_stage == 3 else t.detach() for name, t in found.items()
+        }
+    copy.load_state_dict(tensors, assign=True)
+    return copy
 
 
 def _whole(draft: Eagle3Draft, zero_stage: int) -> Any:

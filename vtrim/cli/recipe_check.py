@@ -1,0 +1,111 @@
+"""What of a recipe can be proved wrong in seconds: no model, no hub, no run folder."""
+
+from __future__ import annotations
+
+import glob
+import inspect
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from vtrim.artifacts import Run
+from vtrim.cli.chain import Step, chain_steps, exact_rule
+from vtrim.cli.chain_keys import READS, refused
+from vtrim.config import HEADER, Recipe, load_recipe, read_header
+from vtrim.errors import InputError, VtrimError
+
+
+def check_recipe(path: Path) -> list[Step]:
+    """The steps of a recipe that would start: header, keys, values, files and data are right.
+
+    Raises:
+        InputError: the first thing that is not; names file and line.
+    """
+    recipe = load_recipe(path)
+    header = read_header(path)
+    for word in HEADER:
+        if not header.get(word):
+            raise InputError(f"{path}:1: the header has no '# {word}: ...' line.")
+    steps = chain_steps(recipe, Run("vtrim-run"))
+    check_values(recipe, steps)
+    for index, name in enumerate(recipe.data):
+        _check_data(recipe, f"data.{index}", name)
+    return steps
+
+
+def check_values(recipe: Recipe, steps: list[Step]) -> None:
+    """Refuses numbers out of range and options that contradict each other.
+
+    Raises:
+        InputError: names the file and the line of the key.
+    """
+    checks = {"search": _search, "train-draft": _train, "eval": _eval}
+    for step in steps:
+        if step.command in checks:
+            try:
+                checks[step.command](step)
+            except VtrimError as error:
+                raise refused(recipe, step.section, step.command, str(error)) from error
+
+
+def _check_data(recipe: Recipe, place: str, name: str) -> None:
+    """Refuses data that should be on this machine and are not; the hub is not asked."""
+    from vtrim.chat.hub_data import parse_hub_id
+    from vtrim.chat.sources import expand
+
+    beside = recipe.path.parent / name
+    there = beside.exists() or bool(glob.has_magic(name))
+    if not there and parse_hub_id(name) is not None and not beside.suffix:
+        return
+    try:
+        expand([str(beside)], offline=True)
+    except VtrimError as error:
+        raise InputError(f"{recipe.where(place)}: {error}") from error
+
+
+def _search(step: Step) -> None:
+    from vtrim.trimming.settings import parse_settings
+
+    taken = inspect.signature(parse_settings).parameters
+    values = {{"trials": "num_trials"}.get(key, key): one for key, one in step.options.items()}
+    parse_settings(**{key: value for key, value in values.items() if key in taken})
+
+
+def _train(step: Step) -> None:
+    from vtrim.cli.train_call import TrainCall, check_options
+    from vtrim.training.hostfile import read_hostfile
+    from vtrim.training.settings import HELP, option_of
+
+    options = step.options
+    keys = {name: option_of(name)[2:].replace("-", "_") for name in HELP}
+    call: dict[str, Any] = {one.name: options.get(one.name) for one in fields(TrainCall)}
+    call |= {name: Path(value) for name, value in call.items() if name in _PATHS and value}
+    processes = options.get("num_gpus")
+    if options.get("hostfile"):
+        processes = read_hostfile(Path(options["hostfile"]), processes).processes
+    call |= {
+        "settings": {name: options[key] for name, key in keys.items() if key in options},
+        "run": Run(options["run"]),
+        "mix": tuple(options.get("mix", ())),
+        "processes": processes or 1,
+    }
+    check_options(TrainCall(**call), processes or 1)
+
+
+_PATHS = READS["train-draft"] - {"vocab"}
+
+
+def _eval(step: Step) -> None:
+    from vtrim.cli.common import pick_dtype
+    from vtrim.cli.eval_steps import EvalCall
+
+    options = step.options
+    rule = ("heads", "p_drop", "criterion", "correction")
+    call: dict[str, Any] = {one.name: options.get(one.name) for one in fields(EvalCall)}
+    call["options"] = {name: options[name] for name in rule if name in options}
+    call["temperature"] = options.get("temperature", 0.0)
+    call["acceptor"] = options.get("acceptor") or exact_rule(call["temperature"])
+    call |= {"seed": options.get("seed", 0), "run": Run(options["run"])}
+    found = EvalCall(**call)
+    found.make_acceptor()
+    _ = found.artifact, pick_dtype(options.get("dtype", "auto"))
