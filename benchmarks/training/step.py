@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from case import TARGET, Case, build
 from profiling import parts
+from report import put_table, summary, table
 
 from vtrim.chat.read import read_conversations
 from vtrim.chat.render import Renderer
@@ -137,31 +138,6 @@ def measure(cases: list[Case], rounds: int, inputs: Path) -> list[dict[str, Any]
     return [worker.close() for worker in workers]
 
 
-def summary(measured: list[dict[str, Any]]) -> dict[str, Any]:
-    """The ratios that are asked for."""
-    of = {Case(**{f: m[f] for f in Case.__dataclass_fields__}).name: m for m in measured}
-
-    def ratio(one: Case, other: Case, what: str = "cpu_seconds") -> float | None:
-        pair = of.get(one.name), of.get(other.name)
-        return round(pair[0][what] / pair[1][what], 3) if pair[0] and pair[1] else None
-
-    out: dict[str, Any] = {}
-    for k in (SMALL, FULL):
-        ours = Case("vtrim", k)
-        for peer in ("specforge", "eagle"):
-            out[f"time against {peer}, k={k}"] = ratio(ours, Case(peer, k))
-            out[f"memory against {peer}, k={k}"] = ratio(ours, Case(peer, k), "peak_mb")
-        out[f"bf16 against fp32, k={k}"] = ratio(Case("vtrim", k, "bf16"), ours)
-    everything = Case("vtrim", SMALL, rows="all")
-    out["time against specforge, every row trained"] = ratio(everything, Case("specforge", SMALL))
-    out["T 1024 against 512, fp32"] = ratio(Case("vtrim", SMALL, length=1024), Case("vtrim", SMALL))
-    for dtype in ("fp32", "bf16"):
-        out[f"k={FULL} against k={SMALL}, {dtype}"] = ratio(
-            Case("vtrim", FULL, dtype), Case("vtrim", SMALL, dtype)
-        )
-    return out
-
-
 def main() -> None:
     """Measures, prints and stores; or profiles one step of ours."""
     parser = argparse.ArgumentParser()
@@ -182,13 +158,14 @@ def main() -> None:
         measured = [m for rounds, cases in groups.items() for m in measure(cases, rounds, inputs)]
     result = {
         "reply_share": shares,
-        "ratios": summary(measured),
+        "ratios": summary(measured, SMALL, FULL),
         "cases": measured,
         "torch": torch.__version__,
     }
-    print(json.dumps(result["ratios"], indent=1))  # noqa: T201
+    print(table(measured, result["ratios"]))  # noqa: T201
     if not options.quick:
         (HERE / "result.json").write_text(json.dumps(result, indent=1) + "\n")
+        put_table(HERE / "README.md", table(measured, result["ratios"]))
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -136,7 +137,7 @@ def main() -> None:
     parser.add_argument("--name", default="row")
     parser.add_argument("changes", nargs="*", help="k=4096 tokens=157000 loss=kl ...")
     arguments = parser.parse_args()
-    print(json.dumps(measure(arguments)), flush=True)
+    sys.stdout.write(json.dumps(measure(arguments)) + "\n")
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -121,6 +121,14 @@ def test_without_a_whole_checkpoint_every_fault_and_the_remedy_are_told(tmp_path
     assert "\n" not in str(error.value)
 
 
+def test_an_older_checkpoint_that_was_spoilt_does_not_stop_the_run(tmp_path: Path) -> None:
+    save(tmp_path, 6, 9)
+    (tmp_path / "step-00000006" / LISTING).write_text("{")
+    assert [state["step"] for state in kept_states(tmp_path)] == [9]
+    save(tmp_path, 12)
+    assert names(tmp_path) == ["step-00000012", "step-00000009"]
+
+
 def test_an_empty_folder_has_no_checkpoint(tmp_path: Path) -> None:
     assert newest_whole(tmp_path / "none") == (None, {}, [])
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -47,6 +46,7 @@ def plan_launch(
 def train_through_launcher(call: TrainCall, launch: Launch) -> dict[str, Any]:
     """Starts the processes with the same command line and returns the first one's result."""
     from vtrim.models.hub import resolve_model
+    from vtrim.training.checkpoint import remove_tree
     from vtrim.training.watch import forget, told
 
     check(call, launch.processes)
@@ -54,7 +54,7 @@ def train_through_launcher(call: TrainCall, launch: Launch) -> dict[str, Any]:
     check_processes(device, launch)
     resolve_model(call.target_name)  # unpack the built-in target once, not in every rank
     if call.restart:
-        shutil.rmtree(call.run.train, ignore_errors=True)
+        remove_tree(call.run.train)
     forget(call.run.train)
     result = call.run.train / RESULT
     result.unlink(missing_ok=True)

@@ -130,6 +130,7 @@ def write_draft(
     needed, free = sum(t.nbytes for t in tensors.values()), shutil.disk_usage(folder).free
     if needed > free:
         raise InputError(f"{folder}: the draft needs {needed} bytes, the disk has {free} free.")
+    (folder / WEIGHTS).unlink(missing_ok=True)  # never an older draft's under this config
     write_json(folder / "config.json", config)
     with atomic_path(folder / "README.md") as temporary:
         temporary.write_text(card, encoding="utf-8")

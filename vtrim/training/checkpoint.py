@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -129,8 +130,12 @@ def newest_whole(folder: Path) -> tuple[Path | None, dict[str, Any], list[str]]:
 
 
 def kept_states(folder: Path) -> list[dict[str, Any]]:
-    """The states of the checkpoints there are, their files not looked at."""
-    return [read_object(p / LISTING)["state"] for p in list_checkpoints(folder)]
+    """The states of the checkpoints whose listing can be read; their files are not looked at."""
+    states = []
+    for checkpoint in list_checkpoints(folder):
+        with suppress(InputError):
+            states.append(read_object(checkpoint / LISTING)["state"])
+    return states
 
 
 def drop_newer(folder: Path, kept: Path) -> None:
