@@ -16,7 +16,7 @@ import pytest
 from vtrim.artifacts import Run, read_json
 from vtrim.cli.coverage_model import needs_torch
 from vtrim.cli.train_call import TrainCall
-from vtrim.cli.train_steps import _samples
+from vtrim.cli.train_data import training_samples
 from vtrim.trimming.coverage import Coverage
 
 Row = dict[str, Any]
@@ -161,7 +161,7 @@ def _training_counts(run: Run, size: int) -> np.ndarray[Any, np.dtype[np.int64]]
         deepspeed_config=None, restart=False, device=None, offline=False,
     )  # fmt: skip
     counts = np.zeros(size, dtype=np.int64)
-    for sample in _samples(call, lambda _line: None):
+    for sample in training_samples(call, lambda _line: None):
         np.add.at(counts, sample.ids[sample.mask], 1)
     return counts
 
