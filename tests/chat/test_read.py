@@ -43,8 +43,8 @@ def as_jsonl(rows: list[dict[str, object]]) -> bytes:
         ("bom_crlf_blank.jsonl", b"\xef\xbb\xbf" + as_jsonl(ROWS).replace(b"\n", b"\r\n\r\n \r\n")),
         ("array.jsonl", b" \n" + json.dumps(ROWS).encode()),
         ("pretty.json", b"\xef\xbb\xbf" + json.dumps(ROWS, indent=2).encode() + b"\n\n"),
-        ("packed.txt", gzip.compress(as_jsonl(ROWS))),
-        ("members.gz", gzip.compress(as_jsonl(ROWS[:1])) + gzip.compress(as_jsonl(ROWS[1:]))),
+        ("packed.txt", gzip.compress(as_jsonl(ROWS), mtime=0)),
+        ("members.gz", gzip.compress(as_jsonl(ROWS[:1]), mtime=0) + gzip.compress(as_jsonl(ROWS[1:]))),
         ("array.json.gz", gzip.compress(json.dumps(ROWS).encode())),
     ],
 )
@@ -70,7 +70,7 @@ def test_an_element_of_an_array_knows_its_line(tmp_path: Path) -> None:
     assert [c.origin.line for c in read(path)[0]] == [2, 3, 4]
 
 
-@pytest.mark.parametrize("content", [b"", b"\n \r\n", b"[]", gzip.compress(b"")])
+@pytest.mark.parametrize("content", [b"", b"\n \r\n", b"[]", gzip.compress(b"", mtime=0)])
 def test_a_file_without_rows_stops_the_run(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "empty.jsonl"
     path.write_bytes(content)
@@ -114,7 +114,7 @@ def test_bad_rows_are_counted_when_they_are_to_be_skipped(tmp_path: Path) -> Non
 def test_a_cut_gzip_stream_is_a_bad_row_after_the_rows_that_could_be_read(tmp_path: Path) -> None:
     path = tmp_path / "cut.jsonl.gz"
     many = as_jsonl([{"messages": [{"role": "user", "content": str(n) * 50}]} for n in range(4000)])
-    path.write_bytes(gzip.compress(many)[:-2000])
+    path.write_bytes(gzip.compress(many, mtime=0)[:-2000])
     conversations, skipped = read(path, skip_bad_rows=True)
     assert 0 < len(conversations) < 4000
     assert skipped.counts == {"bad JSON": 1}
@@ -163,7 +163,7 @@ def test_only_the_first_places_of_a_reason_are_listed(write_rows: Callable[..., 
 def test_the_reader_reports_every_byte_of_the_files(tmp_path: Path) -> None:
     paths = [tmp_path / "a.jsonl", tmp_path / "b.jsonl.gz"]
     paths[0].write_bytes(as_jsonl(ROWS * 300))
-    paths[1].write_bytes(gzip.compress(as_jsonl(ROWS * 300)))
+    paths[1].write_bytes(gzip.compress(as_jsonl(ROWS * 300), mtime=0))
     told: list[int] = []
     for _ in read_conversations(paths, skipped=SkipLog(), advance=told.append):
         pass
