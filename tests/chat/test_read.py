@@ -44,8 +44,11 @@ def as_jsonl(rows: list[dict[str, object]]) -> bytes:
         ("array.jsonl", b" \n" + json.dumps(ROWS).encode()),
         ("pretty.json", b"\xef\xbb\xbf" + json.dumps(ROWS, indent=2).encode() + b"\n\n"),
         ("packed.txt", gzip.compress(as_jsonl(ROWS), mtime=0)),
-        ("members.gz", gzip.compress(as_jsonl(ROWS[:1]), mtime=0) + gzip.compress(as_jsonl(ROWS[1:]))),
-        ("array.json.gz", gzip.compress(json.dumps(ROWS).encode())),
+        (
+            "members.gz",
+            gzip.compress(as_jsonl(ROWS[:1]), mtime=0) + gzip.compress(as_jsonl(ROWS[1:]), mtime=0),
+        ),
+        ("array.json.gz", gzip.compress(json.dumps(ROWS).encode(), mtime=0)),
     ],
 )
 def test_the_same_rows_come_out_of_every_container(
