@@ -38,6 +38,7 @@ def atomic_path(final: Path) -> Iterator[Path]:
         with temporary.open("rb+") as handle:
             os.fsync(handle.fileno())
         temporary.replace(final)
+        sync_folder(final.parent)
     except OSError as error:
         raise InputError(
             f"{final}: cannot be written ({error.strerror or error}). "
@@ -46,6 +47,16 @@ def atomic_path(final: Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def sync_folder(folder: Path) -> None:
+    """Makes the names in ``folder`` outlast a loss of power, where the system can."""
+    with suppress(OSError):  # some file systems sync no folders
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -173,6 +173,8 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     trained = train(feeder, model, settings, arguments.cpu)
     with torch.no_grad():
         held = evaluate(model, feeder.heldout(), settings.decay)
+        if held is None:
+            raise SystemExit("no held-out row to measure")
         decoded = decode(model.draft, target, arguments.prompts, arguments.num_prompts)
     source.close()
     return {

@@ -74,6 +74,11 @@ def test_a_copy_is_right_where_it_lies_and_overwrites_nothing(
             HEADER + "name: a\ntarget: b\ndata: org/set\neval:\n- {acceptor: best}\n",
             "bad.yaml:9: eval.0: .*best",
         ),
+        (
+            HEADER + "name: a\ntarget: b\ndata: org/set\ncoverage:\n  engine: foo\n",
+            "bad.yaml:9: coverage.engine: --engine foo",
+        ),
+        (HEADER + "name: a\ntarget: ./b\ndata: org/set\n", "bad.yaml:6: target: ./b: no such"),
     ],
 )
 def test_the_first_problem_is_told_with_file_and_line(

@@ -117,6 +117,48 @@ def test_ids_and_mask_are_recorded_where_the_server_tells_them(
     assert json.loads(out)["rows_with_token_ids"] == NUMBER
 
 
+def spelling(tokenizer: Any) -> Any:
+    """Answers with ids of that tokenizer, the second and all later rows with text."""
+
+    def script(body: dict[str, Any], count: int) -> Answer:
+        text = "" if count == 1 else " the  cat"
+        found = completion(text, prompt_token_ids=[1])
+        found["choices"][0]["token_ids"] = tokenizer.encode("the cat") + [tokenizer.eos_token_id]
+        return Answer(body=found)
+
+    return script
+
+
+def test_ids_of_the_servers_model_are_held_against_the_target_that_is_named(
+    vtrim: Vtrim, prompts: Path, tiny_target: Path, tmp_path: Path
+) -> None:
+    from vtrim.models.hub import load_tokenizer
+
+    output = tmp_path / "out.jsonl"
+    tokenizer = load_tokenizer(str(tiny_target))
+    line = ["regenerate", prompts, "-o", output, "--target", tiny_target, "--concurrency", 1]
+    with serving(spelling(tokenizer)) as server:
+        code, _, err = vtrim(*line, "--server", server.url)
+    assert code == 0, err
+    assert len(rows_of(output)) == NUMBER
+    output.unlink()
+    for script in (with_ids, with_ids_of_a_larger_table):
+        with serving(script) as server:
+            code, out, err = vtrim(*line, "--server", server.url)
+        assert (code, out) == (2, "")
+        assert err.splitlines()[-1].startswith(
+            "error: tiny: the server's token ids are not of the target's tokenizer: 'SAY 0' reads "
+        )
+        assert not output.exists()
+
+
+def with_ids_of_a_larger_table(body: dict[str, Any], count: int) -> Answer:
+    answer = with_ids(body, count)
+    assert isinstance(answer.body, dict)
+    answer.body["choices"][0]["token_ids"] = [100_000]
+    return answer
+
+
 def stop_at(count: int) -> Any:
     """Answers ``count`` rows with ids, then no more."""
 
@@ -316,7 +358,7 @@ def test_a_model_that_is_not_served_is_refused_with_those_that_are(
     ("options", "words"),
     [
         (["--server", "here:8000"], "--server here:8000: write it as http://HOST:PORT"),
-        (["--server", "http://h", "--target", "smollm2"], "--target: has no effect here"),
+        (["--server", "http://h", "--revision", "x"], "--revision: has no effect here"),
         (["--server", "http://h", "--batch-size", "8"], "--batch-size: has no effect here"),
         (["--server", "http://h", "--concurrency", "0"], "--concurrency"),
         (["--server", "http://h", "--request-timeout", "0"], "--request-timeout"),

@@ -12,8 +12,8 @@ import pytest
 from vtrim.artifacts import Run, read_json, write_json
 from vtrim.cli.chain import Step, chain_steps
 from vtrim.cli.chain_keys import COMMANDS, EVERYWHERE, NOT_KEYS, READS, WRITES, keys_of, options_of
-from vtrim.cli.chain_run import pick_steps, plan_chain
-from vtrim.cli.chain_state import made_from, note_begun, note_done, outputs_of, why
+from vtrim.cli.chain_run import pick_steps, plan_chain, run_chain
+from vtrim.cli.chain_state import is_written, made_from, note_begun, note_done, outputs_of, why
 from vtrim.config import load_recipe
 from vtrim.errors import InputError, OptionError
 
@@ -167,12 +167,57 @@ def test_replies_get_another_file_when_prompts_or_settings_differ(
     assert plain != output()
 
 
-def test_a_server_takes_no_target(chain: Chain, tmp_path: Path) -> None:
+def test_replies_of_another_target_under_the_same_name_get_another_file(
+    chain: Chain, tmp_path: Path
+) -> None:
+    target = tmp_path / "target"
+    target.mkdir()
+    (target / "config.json").write_text("{}")
+    typed = (f"target={target}", f"regenerate.prompts={tmp_path / 'prompts.jsonl'}")
+    first = chain(*typed)[0].options["output"]
+    assert first == chain(*typed)[0].options["output"]
+    (target / "config.json").write_text('{"a": 1}')
+    assert first != chain(*typed)[0].options["output"]
+
+
+def test_replies_follow_what_stands_in_a_template(chain: Chain, tmp_path: Path) -> None:
+    template = tmp_path / "t.jinja"
+    typed = (
+        f"regenerate.prompts={tmp_path / 'prompts.jsonl'}",
+        f"regenerate.template={template}",
+    )
+    template.write_text("a")
+    first = chain(*typed)[0].options["output"]
+    template.write_text("b")
+    assert first != chain(*typed)[0].options["output"]
+
+
+def test_replies_that_are_whole_and_not_noted_are_not_written_again(
+    chain: Chain, tmp_path: Path
+) -> None:
+    run, typed = Run(tmp_path / "run"), f"regenerate.prompts={tmp_path / 'prompts.jsonl'}"
+    step = chain(typed)[0]
+    note_begun(step, run, made_from(step, run))
+    assert not is_written(step, run)
+    Path(step.options["output"]).write_text("{}\n")
+    assert is_written(step, run)
+    assert plan_chain([step], [step], run, force=False)[0]["status"] == "unchanged"
+    (done,) = run_chain([step], [step], run)  # would be refused: the file exists already
+    assert done["status"] == "unchanged"
+    other = chain(typed, "regenerate.seed=3")[0]
+    note_begun(other, run, made_from(other, run))
+    assert run_chain([step], [step], run)[0]["status"] == "unchanged"
+    Path(step.options["output"]).write_text("edited\n")
+    assert not is_written(step, run)
+    assert reasons([step], run)["regenerate"].endswith("is not what it made")
+
+
+def test_a_server_is_told_the_target_to_check_its_ids_against(chain: Chain, tmp_path: Path) -> None:
     typed = (
         "regenerate.prompts=" + str(tmp_path / "prompts.jsonl"),
         "regenerate.server=http://h:1",
     )
-    assert "--target" not in chain(*typed)[0].arguments
+    assert "--target smollm2" in chain(*typed)[0].line
 
 
 @pytest.mark.parametrize(
@@ -229,6 +274,7 @@ def test_nothing_has_to_run_where_nothing_has_changed(chain: Chain, finished: Ru
         ("train.grad_accum=2", {"train-draft": "micro-batches a step changed"}),
         ("train.seed=7", {"train-draft": "seed changed"}),
         ("coverage.processes=1", {}),
+        ("report.output=other.html", {"report": "output changed"}),
         ("search.alpha=0.5", {"search": "alpha changed"}),
         ("eval.exact.seed=1", {"eval exact": "seed changed"}),
         (

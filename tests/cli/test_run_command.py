@@ -23,11 +23,11 @@ RECIPE = """name: tiny
 target: {target}
 data: {chat}
 search: {{objective: budget, cmin: 0.8}}
-train: {{max_steps: 12, micro_batch: 4, ttt_steps: 3, lr: 3e-3, eval_every: 6, save_every: 4,
-  dtype: fp32}}
+train: {{max_steps: 3, micro_batch: 4, ttt_steps: 2, lr: 3e-3, eval_every: 3, save_every: 2,
+  eval_samples: 2, dtype: fp32}}
 eval:
-  - {{name: exact, num_prompts: 2, max_new_tokens: 8, dtype: fp32}}
-  - {{acceptor: dropmatch, p_drop: 0.1, num_prompts: 2, max_new_tokens: 8}}
+  - {{name: exact, num_prompts: 1, max_new_tokens: 4, dtype: fp32}}
+  - {{acceptor: dropmatch, p_drop: 0.1, num_prompts: 1, max_new_tokens: 4}}
 """
 STEPS = ["coverage", "search", "train-draft", "eval exact", "eval dropmatch", "report"]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "120"}
@@ -48,47 +48,82 @@ def command(*arguments: object) -> list[str]:
     return [sys.executable, "-m", "vtrim", "run", *map(str, arguments)]
 
 
-def run(*arguments: object) -> dict[str, Any]:
-    """Runs a recipe with --json; what became of each step."""
+Steps = dict[str, dict[str, Any]]
+
+
+def by_name(out: str) -> Steps:
+    """What became of each step, from the output of --json."""
+    assert out.count("\n") == 1, out
+    return {one["step"]: one for one in json.loads(out)["steps"]}
+
+
+@pytest.fixture(scope="module")
+def finished(recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Steps]:
+    """A run folder after the whole recipe, and what became of each step.
+
+    Each step is a process that imports torch, so this is done once.
+    """
+    folder = tmp_path_factory.mktemp("finished")
     done = subprocess.run(
-        command(*arguments, "--json"),
+        command(recipe, "--run", folder, "--json"),
         env=ENVIRONMENT, capture_output=True, text=True, check=False, timeout=600,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("\n") == 1, done.stdout
-    return {one["step"]: one for one in json.loads(done.stdout)["steps"]}
+    return folder, by_name(done.stdout)
+
+
+@pytest.fixture
+def again(vtrim: Vtrim) -> Callable[..., Steps]:
+    """again(...) -> what becomes of each step; only the steps are processes of their own."""
+
+    def call(*arguments: object) -> Steps:
+        code, out, err = vtrim("run", *arguments, "--json")
+        assert code == 0, err
+        return by_name(out)
+
+    return call
 
 
 @pytest.mark.slow
-def test_a_recipe_is_run_once_and_then_only_what_has_changed(recipe: Path, tmp_path: Path) -> None:
-    first = run(recipe, "--run", tmp_path)
+def test_a_recipe_is_run_once_and_then_only_what_has_changed(
+    recipe: Path, finished: tuple[Path, Steps], again: Callable[..., Steps], tmp_path: Path
+) -> None:
+    folder, first = finished
     assert list(first) == STEPS
     assert all(one["status"] == "ran" for one in first.values())
-    recorded = Run(tmp_path).read()["steps"]
+    recorded = Run(folder).read()["steps"]
     assert recorded["search"]["command"] == first["search"]["command"]
-    assert recorded["train-draft"]["steps"] == 12
+    assert recorded["train-draft"]["steps"] == 3
     assert set(recorded["eval"]["results"]) == {"exact", "dropmatch"}
-    assert Run(tmp_path).report.exists()
+    assert Run(folder).report.exists()
 
-    again = run(recipe, "--run", tmp_path)
-    assert [one["status"] for one in again.values()] == ["unchanged"] * 6
-    assert [one["seconds"] for one in again.values()] == [one["seconds"] for one in first.values()]
+    typed = (recipe, "--run", shutil.copytree(folder, tmp_path / "run"))
+    second = again(*typed)
+    assert [one["status"] for one in second.values()] == ["unchanged"] * 6
+    assert [one["seconds"] for one in second.values()] == [one["seconds"] for one in first.values()]
 
-    changed = run(recipe, "--run", tmp_path, "--set", "train.max_steps=6")
-    assert [name for name, one in changed.items() if one["status"] == "ran"] == STEPS[2:]
+    typed = (*typed, "--set", "train.max_steps=2", "--set", "report.output=other.html")
+    changed = again(*typed, "--only", "train-draft", "--only", "report")
     assert changed["train-draft"]["reason"] == "max_steps changed"
-    assert changed["report"]["reason"].endswith("changed")
-    assert Run(tmp_path).step("train-draft")["steps"] == 6
+    assert changed["report"]["reason"] == "draft/model.safetensors changed"
+    assert Run(tmp_path / "run").step("train-draft")["steps"] == 2
+    assert (tmp_path / "run" / "other.html").exists()
+    left = {name: one["status"] for name, one in again(*typed, "--plan").items()}
+    assert {name for name, status in left.items() if status == "unchanged"} == set(STEPS[:3])
+    assert left["eval exact"] == left["eval dropmatch"] == "draft/model.safetensors changed"
 
-    forced = run(recipe, "--run", tmp_path, "--only", "search", "--force")
+    forced = again(*typed, "--only", "search", "--force")
     assert {name: one["reason"] for name, one in forced.items()} == {"search": "forced"}
 
 
 @pytest.fixture(scope="module")
-def counted(recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def counted(finished: tuple[Path, Steps], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run folder after the recipe's coverage and search."""
-    folder = tmp_path_factory.mktemp("counted")
-    run(recipe, "--run", folder, "--only", "coverage", "--only", "search")
+    folder = tmp_path_factory.mktemp("counted") / "run"
+    shutil.copytree(finished[0], folder, ignore=shutil.ignore_patterns("train", "draft", "eval"))
+    run = Run(folder)
+    chain = {name: one for name, one in run.read()["chain"].items() if name in STEPS[:2]}
+    run.update(chain=chain)
     return folder
 
 
@@ -139,15 +174,15 @@ def test_ctrl_c_reaches_the_step_once_and_the_same_line_goes_on(
     recipe: Path, counted: Path, tmp_path: Path, vtrim: Vtrim
 ) -> None:
     folder = shutil.copytree(counted, tmp_path / "run")
-    with _training(recipe, folder, until='"step": 9,') as process:
+    with _training(recipe, folder, until='"step": 3,') as process:
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=120) == 130
     err = (folder / "stderr").read_text()
     assert "search: unchanged, skipped" in err
     assert err.count("error: interrupted; finished work is kept.") == 1
-    assert "stopped at train-draft (exit code 130)" in err
+    assert "stopped at train-draft (exit code 130); the same command goes on from there." in err
     saved = _checkpoint(folder)
-    assert saved >= 9
+    assert saved >= 3
 
     typed = ("run", recipe, "--run", folder, "--set", "train.max_steps=100000")
     code, _, err = vtrim(*typed, "--set", "train.lr=1e-3")
@@ -187,24 +222,42 @@ def test_a_plan_prints_the_commands_and_runs_none(
     code, out, err = vtrim("run", recipe, "--run", folder, "--dry-run", "--set", "train.lr=1e-4")
     assert (code, err) == (0, "")
     assert "# train-draft: not run here yet\n" in out
-    assert f"--lr 1e-4 --eval-every 6 --save-every 4 --dtype fp32 --run {folder}\n" in out
+    assert (
+        f"--lr 1e-4 --eval-every 3 --save-every 2 --eval-samples 2 --dtype fp32 --run {folder}\n"
+        in out
+    )
     assert not folder.exists()
 
 
 def test_the_chain_stops_at_the_first_failure_with_its_exit_code(
     vtrim: Vtrim, recipe: Path, tmp_path: Path
 ) -> None:
-    code, out, err = vtrim("run", recipe, "--run", tmp_path, "--set", "data=none.jsonl")
+    (tmp_path / "cut.jsonl").write_text('{"prompt": "a", "comple')
+    typed = ("run", recipe, "--run", tmp_path / "run", "--set", f"data={tmp_path / 'cut.jsonl'}")
+    code, out, err = vtrim(*typed)
     assert (code, out) == (2, "")
-    assert "none.jsonl: no such file" in err
+    assert "cut.jsonl:1: " in err
+    assert "stopped at coverage (exit code 2); correct that, then the same command." in err
     assert "search" not in err
 
 
-def test_a_step_that_is_not_up_to_date_and_not_asked_for_is_named(
-    vtrim: Vtrim, recipe: Path, tmp_path: Path
+@pytest.mark.slow
+def test_a_training_that_did_not_begin_leaves_nothing_to_throw_away(
+    vtrim: Vtrim, recipe: Path, counted: Path, tmp_path: Path
 ) -> None:
-    assert vtrim("run", recipe, "--run", tmp_path, "--only", "coverage", "--only", "search")[0] == 0
-    typed = ("run", recipe, "--run", tmp_path, "--only", "search", "--set", "coverage.keep=3")
+    folder = shutil.copytree(counted, tmp_path / "run")
+    Run(folder).vocab.write_bytes(b"damaged")
+    code, out, err = vtrim("run", recipe, "--run", folder, "--only", "train-draft")
+    assert (code, out) == (2, "")
+    assert err.endswith("(exit code 2); correct that, then the same command.\n")
+
+
+@pytest.mark.slow
+def test_a_step_that_is_not_up_to_date_and_not_asked_for_is_named(
+    vtrim: Vtrim, recipe: Path, counted: Path, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(counted, tmp_path / "run")
+    typed = ("run", recipe, "--run", folder, "--only", "search", "--set", "coverage.keep=3")
     code, _, err = vtrim(*typed)
     assert code == 0
     assert "warning: coverage is not up to date (keep changed) and is left as it is." in err
@@ -230,12 +283,40 @@ def test_a_run_folder_in_use_is_refused(vtrim: Vtrim, recipe: Path, tmp_path: Pa
         ("eval.dropmatch.p_drop=2", "p_drop"),
         ("train.mix={code: -1}", "mix"),
         ("trian.lr=1", "trian: unknown key"),
+        ("data=none.jsonl", "data.0: none.jsonl: no such file"),
+        ("data=folder/none.jsonl", "data.0: folder/none.jsonl: no such file"),
+        ("target=./none", "target: ./none: no such folder"),
+        ("target=/none", "target: /none: no such folder"),
+        ("target=org/model", ""),
+        ("train.device=tpu", "train.device: --device tpu: no such device"),
+        ("eval.exact.device=tpu", "eval.0.device: --device tpu: no such device"),
+        ("coverage.engine=foo", "coverage.engine: --engine foo: unknown"),
+        ("coverage.encoder=foo", "coverage.encoder: --encoder foo: unknown"),
+        ("coverage.map=user=a", "coverage.map: --map user=a: name the replies"),
+        ("search={objective: throughput, gpu: Foo 9}", "search.gpu: --gpu Foo 9: unknown"),
+        ("search.gpu=H100 SXM", "search.gpu: --gpu: --objective budget does not use it"),
+        (
+            "search={storage: 'nosql://x'}",
+            "search.storage: --storage nosql://x: cannot be opened",
+        ),
+        ("regenerate={server: foo}", "regenerate.server: --server foo: write it as"),
+        ("regenerate={top_p: 3}", "regenerate.top_p: --top-p 3.0: must be"),
+        ("regenerate={temperature: nan}", "regenerate.temperature: --temperature nan"),
+        ("regenerate={device: tpu}", "regenerate.device: --device tpu: no such device"),
+        ("regenerate={dtype: x}", "regenerate.dtype: --dtype x: unknown"),
+        (
+            "regenerate={server: 'http://h', batch_size: 2}",
+            "regenerate.batch_size: --batch-size: has no effect here",
+        ),
     ],
 )
 def test_what_cannot_work_is_refused_before_any_step_runs(
-    vtrim: Vtrim, recipe: Path, tmp_path: Path, override: str, words: str
+    vtrim: Vtrim, recipe: Path, tiny_chat: Path, tmp_path: Path, override: str, words: str
 ) -> None:
-    code, out, err = vtrim("run", recipe, "--run", tmp_path / "new", "--set", override, "--plan")
+    typed = ["run", recipe, "--run", tmp_path / "new", "--set", override, "--plan"]
+    if override.startswith("regenerate"):
+        typed += ["--set", f"regenerate.prompts={tiny_chat}"]
+    code, out, err = vtrim(*typed)
     if words:
         assert (code, out) == (2, "")
         assert err.startswith("error: --set ")
@@ -247,15 +328,21 @@ def test_what_cannot_work_is_refused_before_any_step_runs(
 
 @pytest.mark.slow
 def test_replies_of_the_target_come_first_and_are_the_data(
-    recipe: Path, tiny_chat: Path, tmp_path: Path
+    recipe: Path, again: Callable[..., Steps], tiny_chat: Path, tmp_path: Path
 ) -> None:
-    law = f"regenerate={{prompts: {tiny_chat}, num_prompts: 12, max_new_tokens: 6}}"
+    law = f"regenerate={{prompts: {tiny_chat}, num_prompts: 12, max_new_tokens: 3}}"
     typed = [recipe, "--run", tmp_path, "--set", law, "--set", "data=[]"]
-    first = run(*typed, "--only", "regenerate", "--only", "coverage")
+    typed += ["--only", "regenerate", "--only", "coverage"]
+    first = again(*typed)
     (written,) = tmp_path.glob("replies-*.jsonl.gz")
     assert first["coverage"]["command"].startswith(f"vtrim coverage {written} ")
     counted = Run(tmp_path).step("coverage")
     # the toy has more rows than its tokenizer has tokens: such replies are refused by name
     assert counted["rows_used"] + sum(counted["rows_skipped"].values()) == 12
-    again = run(*typed, "--set", "regenerate.batch_size=3", "--only", "coverage")
-    assert again["coverage"]["status"] == "unchanged"
+    # killed after the file got its name and before that was noted
+    run = Run(tmp_path)
+    chain = run.read()["chain"]
+    del chain["regenerate"]["outputs"]
+    run.update(chain=chain)
+    second = again(*typed, "--set", "regenerate.batch_size=3")
+    assert [one["status"] for one in second.values()] == ["unchanged"] * 2

@@ -2,7 +2,7 @@
 
 Reads one JSON object a line: {"arguments", "processes", "log", "fault"}; answers with the ids of
 the processes, and later, asked for {"wait": [ids], "seconds"}, with how they ended. A fault makes
-one step of one process go wrong: {"step", "rank", "what": "loss" or "gradient"}.
+one step of one process go wrong: {"step", "rank" (None: all), "what": a name of FAULTS}.
 """
 
 from __future__ import annotations
@@ -13,19 +13,22 @@ import socket
 import sys
 import time
 import traceback
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 os.environ["DS_ACCELERATOR"] = "cpu"
 
-import deepspeed  # noqa: F401
+import deepspeed
 import torch
 
 import vtrim.decoding.engine
 import vtrim.evaluation.pairing
 import vtrim.models.target
-import vtrim.training.run  # noqa: F401
+import vtrim.training.run
 from vtrim.cli.main import main
 from vtrim.training.feeder import Feeder
+from vtrim.training.selection import Selection
 from vtrim.training.ttt import TTTModel
 
 
@@ -54,11 +57,16 @@ def run(asked: dict[str, Any], rank: int) -> None:
     os.dup2(log, 1)
     os.dup2(log, 2)
     sys.stdin.close()
-    if asked["fault"] is not None and asked["fault"]["rank"] == rank:
-        go_wrong(**asked["fault"])
+    words = asked["arguments"]
+    if asked["fault"] is not None and asked["fault"]["rank"] in (rank, None):
+        if asked["fault"]["what"] == "elsewhere":  # a machine with a disk of its own
+            words = [f"{word}-elsewhere" if words[i - 1] == "--run" else word
+                     for i, word in enumerate(words)]  # fmt: skip
+        else:
+            FAULTS[asked["fault"]["what"]](asked["fault"]["step"])
     code = 1
     try:
-        main(asked["arguments"])
+        main(words)
     except SystemExit as ended:
         code = int(ended.code or 0)
     finally:
@@ -68,9 +76,8 @@ def run(asked: dict[str, Any], rank: int) -> None:
         os._exit(code)
 
 
-def go_wrong(step: int, rank: int, what: str) -> None:
+def not_finite(step: int, what: str) -> None:
     """Makes the first micro-batch of a step (from 0) infinite, in loss or gradient alone."""
-    del rank
     work, forward = Feeder.work, TTTModel.forward
     armed = []
 
@@ -89,6 +96,59 @@ def go_wrong(step: int, rank: int, what: str) -> None:
         return out
 
     Feeder.work, TTTModel.forward = watched, broken  # type: ignore[method-assign]
+
+
+def unguarded(step: int) -> None:
+    """A loss that is not finite, and a DeepSpeed that takes the step all the same."""
+    not_finite(step, "loss")
+    deepspeed.DeepSpeedEngine.was_step_applied = lambda _self: True
+
+
+def full_disk(step: int) -> None:
+    """No file of the checkpoint of this step can be written."""
+    save = torch.save
+
+    def full(value: Any, file: Any, *arguments: Any, **named: Any) -> None:
+        if f"step-{step:08d}" in str(file):
+            raise OSError(28, "No space left on device")
+        save(value, file, *arguments, **named)
+
+    torch.save = full
+
+
+def long_check(step: int) -> None:
+    """A check of the draft that takes seconds and says when it begins."""
+    check = Selection.check
+
+    def slow(self: Any, state: Any) -> Any:
+        if state.step == step:
+            sys.stdout.write("checking\n")
+            sys.stdout.flush()
+            time.sleep(1.5)
+        return check(self, state)
+
+    Selection.check = slow  # type: ignore[method-assign]
+
+
+def long_load(_step: int) -> None:
+    """A target that takes a minute to load."""
+
+    def slow(*_arguments: Any, **_named: Any) -> None:
+        sys.stdout.write("loading\n")
+        sys.stdout.flush()
+        time.sleep(60)
+
+    vtrim.models.target.load_target = slow  # type: ignore[assignment]
+
+
+FAULTS: dict[str, Callable[[int], None]] = {
+    "loss": partial(not_finite, what="loss"),
+    "gradient": partial(not_finite, what="gradient"),
+    "unguarded": unguarded,
+    "full disk": full_disk,
+    "long check": long_check,
+    "long load": long_load,
+}
 
 
 def wait(children: list[int], seconds: float) -> list[int | None]:

@@ -177,6 +177,46 @@ def test_flex_attention_sees_what_the_plain_one_sees(steps: int) -> None:
     torch.testing.assert_close(flex(*inputs), _plain(rows)(*inputs), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_the_block_mask_covers_exactly_the_keys_that_rows_may_see(seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    lengths = draw.integers(1, 700, int(draw.integers(1, 7)))
+    masks = ["".join(draw.choice(["0", "1"], n, p=[0.3, 0.7])) for n in lengths]
+    masks.insert(len(masks) // 2, "0" * int(draw.integers(1, 400)))  # a gap of any width
+    rows = _rows(masks)
+    position, key = rows.position[0], torch.arange(rows.length)
+    seen = (key <= position[:, None]) & (key >= rows.start[0, position][:, None])
+    mask = flex_mask(rows)
+    size = mask.BLOCK_SIZE[0]
+
+    def spread(count: Tensor, order: Tensor) -> Tensor:
+        """The tiles of one kind, a boolean for each row and key."""
+        tiles = torch.zeros(order.shape[2:], dtype=torch.bool)
+        for line, found, names in zip(tiles, count[0, 0].tolist(), order[0, 0], strict=True):
+            line[names[:found].long()] = True
+        wide = tiles.repeat_interleave(size, 0).repeat_interleave(size, 1)
+        return wide[: position.numel(), : rows.length]
+
+    part = spread(mask.kv_num_blocks, mask.kv_indices)
+    whole = spread(mask.full_kv_num_blocks, mask.full_kv_indices)
+    assert not (part & whole).any()
+    row = torch.arange(position.numel())[:, None]
+    asked = mask.mask_mod(torch.tensor(0), torch.tensor(0), row, key[None])
+    assert torch.equal(part & asked | whole, seen)
+    # as many tiles are left out as there can be, but for a few between documents
+    needed = torch.nn.functional.max_pool2d(seen[None].float(), size, size, ceil_mode=True)
+    tiles = int(mask.kv_num_blocks.sum() + mask.full_kv_num_blocks.sum())
+    assert tiles <= 1.15 * int(needed.sum()) + 1
+
+
+def test_the_block_mask_is_made_without_a_tensor_of_rows_times_tokens() -> None:
+    rows = _rows(["1" * 5000, "0" * 500 + "1" * 2500])
+    with _Largest() as seen:
+        mask = flex_mask(rows)
+    assert seen.largest <= (1 + rows.length // 128) ** 2 + rows.length
+    assert int(mask.full_kv_num_blocks.sum()) > 600, "most tiles need no mask"
+
+
 def test_merging_by_log_sum_exp_gives_the_plain_gradients() -> None:
     rows = _rows(MASKS)
     position = rows.position[0]

@@ -70,6 +70,32 @@ def test_documents_lie_end_to_end_and_each_begins_at_its_own_start() -> None:
     assert rows.first_row.tolist() == [0, 1, 1, 1, 1, 2, 4, 4]
 
 
+def test_a_gpu_takes_the_whole_layout_in_one_transfer_from_pinned_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pinned: list[Tensor] = []
+    sent: list[tuple[Tensor, str, bool]] = []
+
+    def pin(held: Tensor) -> Tensor:
+        pinned.append(held.clone())
+        return pinned[-1]
+
+    def to(held: Tensor, device: str, *, non_blocking: bool = False) -> Tensor:
+        sent.append((held, device, non_blocking))
+        return held
+
+    sample = TrainSample(np.array([5, 6, 7]), np.array([False, True, True]), 0)
+    expected = make_rows([[sample]], 2, "exact")
+    monkeypatch.setattr(Tensor, "pin_memory", pin)
+    monkeypatch.setattr(Tensor, "to", to)
+    rows = make_rows([[sample]], 2, "exact", "cuda")
+    assert len(pinned) == len(sent) == 1
+    assert sent[0][0] is pinned[0]
+    assert sent[0][1:] == ("cuda", True)
+    for name in ("ids", "start", "position", "flat", "step", "slot"):
+        assert torch.equal(getattr(rows, name), getattr(expected, name)), name
+
+
 @pytest.mark.parametrize("packing", [False, True])
 def test_two_processes_do_what_one_does_with_two_accumulation_steps(packing: bool) -> None:
     changes: dict[str, Any] = {"packing": packing, "noise": 0.2}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 from vtrim.errors import InputError
 from vtrim.training.checkpoint import (
     LISTING,
+    _finish,
     drop_newer,
     kept_states,
     list_checkpoints,
@@ -80,6 +83,45 @@ def test_a_save_that_fails_half_way_leaves_no_checkpoint_and_gives_its_space_bac
     assert [p.name for p in tmp_path.iterdir()] == ["step-00000001"]
     save(tmp_path, 3)
     assert names(tmp_path) == ["step-00000003", "step-00000001"]
+
+
+def test_a_checkpoint_without_the_files_of_another_process_gets_no_name(tmp_path: Path) -> None:
+    written = tmp_path / "tag"
+    written.mkdir()
+    (written / STATES).write_bytes(b"whole")
+    problem = _finish(written, tmp_path / "step-00000001", {}, {STATES, "rank_1_states.pt"})
+    assert problem is not None
+    assert "rank_1_states.pt of another process" in problem
+    assert "share" in problem
+    assert list_checkpoints(tmp_path) == []
+
+
+def test_names_are_on_disk_before_an_older_checkpoint_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(tmp_path, 1)
+    calls: list[str] = []
+    sync, rename = os.fsync, Path.replace
+
+    def synced(handle: int) -> None:
+        name = Path(f"/proc/self/fd/{handle}").readlink()
+        calls.append(f"sync {name.relative_to(tmp_path)}")
+        sync(handle)
+
+    def renamed(self: Path, target: Path) -> Path:
+        calls.append(f"name {Path(target).relative_to(tmp_path)}")
+        return rename(self, target)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(Path, "replace", renamed)
+    save(tmp_path, 2, keep=1)
+    named, gone = (
+        calls.index(f"name {name}") for name in ("step-00000002", ".removing-step-00000001")
+    )
+    hidden = ".writing/step-00000002"
+    assert {f"sync {hidden}", f"sync {hidden}/{STATES}"} <= set(calls[:named])
+    assert calls[named - 1] == f"sync {hidden}"
+    assert "sync ." in calls[named:gone]
 
 
 @pytest.mark.parametrize(
@@ -215,3 +257,40 @@ def test_a_number_that_is_not_finite_never_gets_into_the_log(tmp_path: Path) -> 
     with pytest.raises(ValueError, match="JSON"):
         log.append({"kind": "train", "step": 1, "loss": float("nan")})
     assert json.dumps(log.read()) == "[]"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("rank", "stage"), [(0, 0), (0, 1), (1, 1), (1, 3)])
+def test_a_full_disk_of_one_process_stops_all_with_one_line_and_the_run_can_go_on(
+    training: Callable[..., Any], rank: int, stage: int
+) -> None:
+    run = training()
+    options = ["--max-steps", 4, "--save-every", 2, "--dtype", "fp32", "--zero-stage", stage]
+    fault = {"step": 4, "rank": rank, "what": "full disk"}
+    children = run.start(*options, processes=2, fault=fault)
+    codes = run.forks.wait(children, 60)
+    said = run.log.read_text()
+    assert codes[rank] == 2, said
+    assert codes[1 - rank] in (1, 2), said
+    errors = [line for line in said.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1, said
+    assert "step-00000004: the checkpoint cannot be written" in errors[0]
+    assert "No space left on device" in errors[0]
+    assert "Traceback" not in said
+    assert "resumed at step 2" in run.train(*options, processes=2)
+
+
+@pytest.mark.slow
+def test_processes_without_a_shared_run_folder_are_refused_before_a_model_is_loaded(
+    training: Callable[..., Any],
+) -> None:
+    run = training()
+    training(f"{run.run.name}-elsewhere")  # the same input, on another disk
+    fault = {"step": 0, "rank": 1, "what": "elsewhere"}
+    said = run.train("--max-steps", 2, processes=2, code=2, fault=fault)
+    errors = [line for line in said.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1, said
+    assert f"{run.run.name}-elsewhere/train on " in errors[0]
+    assert "storage that all machines share" in errors[0]
+    assert not list(run.folder.glob(".group-*"))
+    assert not (run.folder / "settings.json").exists()

@@ -267,7 +267,67 @@ def test_another_optimizer_and_the_monitors_reach_deepspeed_as_they_are() -> Non
         ({"train_batch_size": "32"}, {}, ["train_batch_size", "'32'"]),
         ({"train_batch_size": 0}, {}, ["train_batch_size", "0"]),
         ({"bf16": {"enabled": True, "bf16_optimizer_states": True}}, {}, ["bf16_optimizer_states"]),
+        ({"bf16": {"check_grad_overflow": False}}, {}, ["bf16.check_grad_overflow", "finite"]),
         ({"comet": {"enabled": True}}, {}, ["comet", "pip install comet_ml"]),
+        ({"flops_profiler": {"enabled": True}}, {}, ["flops_profiler", "no effect", "--plan"]),
+        ({"wall_clock_breakdown": True}, {}, ["wall_clock_breakdown", "no effect"]),
+        (
+            {"scheduler": {"type": "StepLR", "params": {"step_size": 2}}},
+            {},
+            ["StepLR", "stage 0", "WarmupLR"],
+        ),
+        (
+            {"scheduler": {"type": "StepLR", "params": {"step_size": 2}}},
+            {"zero_stage": 0},
+            ["StepLR", "fp32", "bf16 here"],
+        ),
+        (
+            {"scheduler": {"type": "StepLR", "params": {"step_size": 0}}},
+            {"zero_stage": 0, "dtype": "fp32"},
+            ["scheduler.params", "zero"],
+        ),
+        ({"bf16": {"enabled": "no"}}, {}, ["bf16.enabled", "'no'", "true or false"]),
+        ({"csv_monitor": {"enabled": 1}}, {}, ["csv_monitor.enabled is 1", "true or false"]),
+        (
+            {"scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": "ten"}}},
+            {},
+            ["scheduler.params"],
+        ),
+        (
+            {"optimizer": {"type": "SGD", "params": {"momentum": "x"}}},
+            {},
+            ["optimizer.params"],
+        ),
+        (
+            {"optimizer": {"type": "AdamW", "params": {"eps": -1}}},
+            {},
+            ["optimizer.params", "epsilon", "-1"],
+        ),
+        (
+            {"optimizer": {"type": "Muon", "params": {"momentum": "x"}}},
+            {},
+            ["optimizer.params", "momentum", "'x'"],
+        ),
+        ({"optimizer": {"type": "Lion", "params": {"foo": 1}}}, {}, ["foo", "optimizer.params"]),
+        (
+            {"optimizer": {"type": "Lion", "params": {"weight_decay": True}}},
+            {},
+            ["optimizer.params", "weight_decay"],
+        ),
+        ({"steps_per_print": "x"}, {}, ["steps_per_print", "'x'", "whole number"]),
+        ({"prescale_gradients": "x"}, {}, ["prescale_gradients", "true or false"]),
+        ({"gradient_predivide_factor": 0}, {}, ["gradient_predivide_factor", "above 0"]),
+        ({"communication_data_type": 5}, {}, ["communication_data_type", "fp32"]),
+        (
+            {"data_types": {"grad_accum_dtype": "int7"}},
+            {},
+            ["data_types.grad_accum_dtype", "int7", "bf16"],
+        ),
+        (
+            {"data_types": {"grad_accum_dtype": "fp32"}},
+            {"zero_stage": 0},
+            ["data_types.grad_accum_dtype", "fp32", "bf16", "stage 1"],
+        ),
     ],
     ids=lambda value: json.dumps(value)[:60],
 )
@@ -280,6 +340,37 @@ def test_a_config_that_cannot_be_honoured_is_refused_by_key_and_remedy(
     assert line.startswith("ds.json: ")
     assert "\n" not in line
     assert all(word in line for word in words), line
+
+
+@pytest.mark.parametrize(
+    ("user", "typed"),
+    [
+        (
+            {"scheduler": {"type": "StepLR", "params": {"step_size": 2}}},
+            {"zero_stage": 0, "dtype": "fp32"},
+        ),
+        ({"scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 10}}}, {}),
+        (
+            {
+                "scheduler": {
+                    "type": "OneCycle",
+                    "params": {"cycle_min_lr": 1e-5, "cycle_max_lr": 1e-3},
+                }
+            },
+            {},
+        ),
+        ({"optimizer": {"type": "Lion", "params": {"lr": "auto", "betas": [0.9, 0.99]}}}, {}),
+        ({"optimizer": {"type": "Lamb", "params": {"bias_correction": False}}}, {}),
+        ({"optimizer": {"type": "SGD", "params": {"momentum": 0.9, "nesterov": True}}}, {}),
+        ({"flops_profiler": {"enabled": False}, "wall_clock_breakdown": False}, {}),
+        ({"data_types": {"grad_accum_dtype": "bf16"}, "steps_per_print": 5}, {}),
+    ],
+    ids=lambda value: json.dumps(value)[:60],
+)
+def test_a_config_that_deepspeed_runs_with_is_taken(
+    user: dict[str, Any], typed: dict[str, Any]
+) -> None:
+    _resolve(user, 4, **typed)
 
 
 def test_a_key_that_stands_twice_or_a_list_is_no_config(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from vtrim.errors import InputError
-from vtrim.training.guard import poisoned, refuse_more
+from vtrim.training.guard import poisoned, refuse_applied, refuse_more
 
 OPTIONS = ["--max-steps", "4", "--eval-every", "100", "--save-every", "1"]
 OPTIONS += ["--keep-checkpoints", "100"]
@@ -35,6 +35,13 @@ def test_more_bad_steps_than_allowed_are_refused_with_step_samples_and_remedy() 
     refuse_more(7, 2, 2, [3])
     with pytest.raises(InputError, match=r"step 7.*samples 3, 5.*--max-bad-steps 2.*--lr"):
         refuse_more(7, 3, 2, [3, 5])
+
+
+@pytest.mark.parametrize(("loss", "norm"), [(torch.nan, 1.0), (2.0, torch.inf)])
+def test_a_step_that_is_not_finite_and_was_taken_ends_the_run(loss: float, norm: float) -> None:
+    refuse_applied(7, 2.0, 1.0)
+    with pytest.raises(InputError, match=r"step 7.*not skipped.*checkpoint is whole.*--restart"):
+        refuse_applied(7, loss, norm)
 
 
 def state(folder: Path, step: int) -> list[Any]:
@@ -88,7 +95,7 @@ def test_a_bad_step_of_one_process_changes_no_weight_and_no_moment_in_any(
     run = training()
     fault = {"step": 2, "rank": processes - 1, "what": what}
     options = [*OPTIONS, *how.split(), "--grad-accum", 2]
-    run.train(*options, processes=processes, fault=fault)
+    assert "UserWarning" not in run.train(*options, processes=processes, fault=fault)
     before, bad, after = (state(run.folder, step) for step in (2, 3, 4))
     assert same(before, bad)
     assert not same(bad, after)
@@ -116,3 +123,17 @@ def test_a_run_stops_at_the_first_bad_step_when_none_is_allowed(
     # a larger limit is no other run: it goes on
     run.train(*options[:-6], "--max-bad-steps", "5", *options[-4:], fault=fault)
     assert run.result()["bad_steps"] == 1
+
+
+@pytest.mark.slow
+def test_all_processes_stop_where_a_step_that_is_not_finite_was_let_through(
+    training: Callable[..., Any],
+) -> None:
+    run = training()
+    fault = {"step": 2, "rank": None, "what": "unguarded"}
+    said = run.train(*OPTIONS, "--dtype", "fp32", "--zero-stage", "0", processes=2, code=2,
+                     fault=fault)  # fmt: skip
+    errors = [line for line in said.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1
+    assert "step 3" in errors[0]
+    assert run.checkpoints()[-1] == "step-00000002"

@@ -9,9 +9,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from vtrim.errors import InputError
 from vtrim.models.draft import Head
 from vtrim.training.batch import Features, Rows, TrainSample, make_rows
-from vtrim.training.heldout import evaluate
+from vtrim.training.heldout import HeldOut
+from vtrim.training.heldout import evaluate as evaluate_or_none
 from vtrim.training.settings import TrainSettings
 
 IDS = [9, 9, 10, 11, 99, 13]
@@ -43,6 +45,13 @@ class FakeModel(nn.Module):
         return torch.zeros(hidden.shape[0], K)
 
 
+def evaluate(model: FakeModel, batches: list[tuple[Rows, Features, bool]], decay: float) -> HeldOut:
+    """The measures where there are rows."""
+    measured = evaluate_or_none(model, batches, decay)  # type: ignore[arg-type]
+    assert measured is not None
+    return measured
+
+
 def _batch(steps: int) -> tuple[Rows, Features]:
     """Six tokens, all of them reply; the state at position p has arg-max best[p]."""
     sample = TrainSample(np.array(IDS), np.ones(6, dtype=bool), 0)
@@ -60,7 +69,7 @@ def test_the_prefix_breaks_at_a_wrong_token_an_oov_teacher_and_another_data_toke
     # step 0: 10 11 12 are right, 13 cannot be (teacher outside D); the data tokens are 10 11 99 13,
     #         so rows 0 and 1 go on. step 1: row 0 right (11), row 1 wrong (13, teacher 12).
     guesses = [[0, 1, 2, 3], [1, 3, 0, 0]]
-    measured = evaluate(FakeModel(guesses), [(rows, features, True)], 0.8)  # type: ignore[arg-type]
+    measured = evaluate(FakeModel(guesses), [(rows, features, True)], 0.8)
     assert measured.accuracy == pytest.approx([3 / 4, 1 / 3])
     assert measured.prefix == pytest.approx([3 / 4, 1 / 3])
     assert measured.joint_prefix == pytest.approx(1 + 3 / 4 + 1 / 3)
@@ -72,7 +81,7 @@ def test_a_right_token_where_the_data_went_another_way_ends_the_prefix() -> None
     # row 2 is right at step 0 (12) but the data says 99: right at step 1 would not count either
     features.best_draft[4] = 0  # type: ignore[index]
     guesses = [[3, 3, 2, 3], [3, 3, 0, 3]]
-    measured = evaluate(FakeModel(guesses), [(rows, features, True)], 0.8)  # type: ignore[arg-type]
+    measured = evaluate(FakeModel(guesses), [(rows, features, True)], 0.8)
     assert measured.accuracy == pytest.approx([1 / 4, 1 / 3])
     assert measured.prefix == pytest.approx([1 / 4, 0.0])
 
@@ -99,8 +108,15 @@ def test_a_batch_that_only_keeps_step_is_not_counted() -> None:
     assert evaluate(model, [one, idle], 0.8) == evaluate(model, [one], 0.8)
 
 
-def test_no_row_at_all_gives_the_least_prefix() -> None:
-    measured = evaluate(FakeModel([[0]]), [], 0.8)  # type: ignore[arg-type]
-    assert measured.joint_prefix == 1.0
-    assert measured.loss == 0.0
-    assert measured.oov_share == 0.0
+@pytest.mark.parametrize("oov", ["drop", "keep"])
+@pytest.mark.parametrize("state", [1, 4])  # of which 4 is outside D
+def test_a_target_state_that_is_not_finite_is_refused(oov: str, state: int) -> None:
+    rows, features = _batch(1)
+    features.log_z[state] = torch.nan
+    model: Any = FakeModel([[0, 1, 2, 3]], oov)
+    with pytest.raises(InputError, match="held-out loss is not finite"):
+        evaluate(model, [(rows, features, True)], 0.8)
+
+
+def test_no_row_at_all_measures_nothing() -> None:
+    assert evaluate_or_none(FakeModel([[0]]), [], 0.8) is None  # type: ignore[arg-type]

@@ -99,13 +99,25 @@ def test_other_machines_without_pdsh_are_refused_with_what_to_install_or_type(
     monkeypatch.setenv("PATH", str(tmp_path))
     hosts = read_hostfile(_hosts(tmp_path, "node-a slots=2\nnode-b slots=2\n"))
     with pytest.raises(OptionError, match=r"pdsh.*torchrun"):
-        Launch(processes=4, hosts=hosts).check()
-    Launch(processes=4).check()  # this machine alone needs neither
+        Launch(processes=4, hosts=hosts).check_programs()
+    Launch(processes=4, hosts=hosts).check()  # planning starts nothing
+    Launch(processes=4).check_programs()  # this machine alone needs neither
 
 
 def test_a_master_address_without_a_hostfile_is_refused() -> None:
     with pytest.raises(OptionError, match="--master-addr"):
         Launch(processes=2, address="node-a").check()
+
+
+def test_a_master_port_of_one_process_is_refused() -> None:
+    with pytest.raises(OptionError, match="--master-port"):
+        Launch(processes=1, port=29511).check()
+    Launch(processes=2, port=29511).check()
+
+
+def test_a_wrong_line_of_a_hostfile_is_shown_shortened(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"hosts:1: 'x{60}\.\.\.': write"):
+        read_hostfile(_hosts(tmp_path, "x" * 5000))
 
 
 def test_how_a_process_ended_is_read_before_its_parent_takes_note() -> None:

@@ -121,14 +121,27 @@ def test_a_pair_with_coefficient_0_takes_no_part_whatever_it_holds(loss: str) ->
     clean, broken = Case(loss=loss), Case(loss=loss)
     dropped = broken.best[broken.slot] < 0
     broken.hidden[dropped] = math.nan
-    broken.states[[2, 6]] = math.inf  # 0 * inf: their logits are NaN
-    broken.log_z[[2, 6]] = math.nan
     found = broken.run()
     for name, ours, expected in zip(["total", "losses", "right", "h", "w"], found, clean.run()):  # noqa: B905
         assert torch.equal(ours, expected), name
     assert (found[1][dropped] == 0).all()
     assert (found[3][dropped] == 0).all()
     assert not found[2][dropped].any(), "a teacher outside D is a miss"
+
+
+@pytest.mark.parametrize("oov", ["drop", "keep"])
+@pytest.mark.parametrize("loss", sorted(CRITERIA))
+@pytest.mark.parametrize("state", [0, 2])  # of which 2 is outside D
+def test_a_pair_whose_target_state_is_not_finite_makes_total_and_gradients_nan(
+    loss: str, oov: str, state: int
+) -> None:
+    case = Case(loss=loss, oov=oov)
+    case.log_z[state] = math.nan  # its logits over D may well be finite
+    total, losses, _, of_hidden, of_weight = case.run()
+    assert total.isnan()
+    assert of_hidden[case.slot == state].isnan().all()
+    assert of_weight.isnan().any()
+    assert losses[case.slot != state].isfinite().all()
 
 
 def test_keep_counts_every_pair_and_still_calls_them_misses() -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from vtrim.errors import OptionError
-from vtrim.training.optimizer import Rates, _adam, check_optimizer
+from vtrim.training.optimizer import Rates, adam_of, check_optimizer
 from vtrim.training.settings import TrainSettings
 
 
@@ -35,7 +35,7 @@ def test_muon_is_offered_where_deepspeed_clips_its_gradient_and_not_its_update(
 
 
 def _made(written: dict[str, Any]) -> torch.optim.Optimizer:
-    made: torch.optim.Optimizer = _adam([nn.Parameter(torch.ones(2))], TrainSettings(), written)
+    made: torch.optim.Optimizer = adam_of([nn.Parameter(torch.ones(2))], TrainSettings(), written)
     return made
 
 

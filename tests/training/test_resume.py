@@ -76,6 +76,17 @@ def test_the_same_number_of_micro_batches_a_step_is_the_same_run(
     prepare(begun, 4, grad_accum=1, max_steps=50)  # and it is the one noted from then on
 
 
+def test_other_target_weights_are_refused_by_the_targets_name(begun: Path) -> None:
+    settings = TrainSettings(grad_accum=2, max_steps=50)
+    told = {"vocab_fingerprint": "sha256:1", "aux_layers": [1, 2, 4], "target": "org/m"}
+    prepare_folder(begun, settings, {**told, "target_weights": "sha256:1"}, processes=2,
+                   restart=True)  # fmt: skip
+    (begun / "checkpoints" / "step-00000003").mkdir(parents=True)
+    with pytest.raises(MismatchError, match=r"weights of org/m\) differs: sha256:2 now, sha256:1"):
+        prepare_folder(begun, settings, {**told, "target_weights": "sha256:2"}, processes=2,
+                       restart=False)  # fmt: skip
+
+
 def test_checkpoints_without_their_settings_are_not_taken_for_another_run(begun: Path) -> None:
     (begun / "settings.json").unlink()
     with pytest.raises(InputError, match=r"missing beside checkpoints; --restart"):
@@ -183,7 +194,7 @@ def test_a_run_ends_early_with_its_best_weights_when_no_draft_is_better(
     said = run.train(*still, "--dtype", "fp32")
     assert run.result()["stopped_early"] is True
     assert run.result()["steps"] == 6
-    assert run.result()["best_step"] == 2
+    assert run.result()["best_step"] == 6  # of equal ones the last
     assert (run.run / WEIGHTS).exists()
     assert "early" in said
     assert "already finished" in run.train(*still, "--dtype", "fp32")
@@ -196,3 +207,77 @@ def test_a_checkpoint_is_also_due_by_the_clock(training: Callable[..., Any]) -> 
     assert run.checkpoints()[-1] == "step-00000004"
     listing = (run.folder / "checkpoints" / run.checkpoints()[-1] / "vtrim.json").read_text()
     assert '"processes": 1' in listing
+
+
+@pytest.mark.slow
+def test_a_run_does_not_go_on_with_other_weights_of_the_target(
+    training: Callable[..., Any], tiny_target: Path
+) -> None:
+    run = training()
+    weights = tiny_target / "model.safetensors"
+    run.train(*OPTIONS)
+    whole = weights.read_bytes()
+    try:
+        weights.write_bytes(whole[:-2] + bytes(b ^ 1 for b in whole[-2:]))
+        said = run.train(*OPTIONS, code=2)
+    finally:
+        weights.write_bytes(whole)
+    assert "error: --target (the weights of" in said
+    assert tiny_target.name in said
+
+
+def said_in(run: Any, word: str) -> None:
+    """Returns when the run has said the word."""
+    deadline = time.monotonic() + 240
+    while not (run.log.exists() and word in run.log.read_text()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_signal_during_a_check_saves_right_after_it(
+    training: Callable[..., Any], processes: int
+) -> None:
+    run = training()
+    options = [*OPTIONS[:4], "--save-every", 1000, "--dtype", "fp32"]
+    fault = {"step": 4, "rank": 0, "what": "long check"}
+    children = run.start(*options, processes=processes, fault=fault)
+    said_in(run, "checking")
+    os.kill(children[0], signal.SIGTERM)  # the others must be told
+    assert run.forks.wait(children) == [130] * processes
+    assert run.checkpoints() == ["step-00000004"]
+    assert [e["step"] for e in run.entries("train")] == [1, 2, 3, 4]
+    assert [e["step"] for e in run.entries("heldout")] == [4]
+
+
+@pytest.mark.slow
+def test_a_signal_while_loading_ends_the_run_with_130_and_no_traceback(
+    training: Callable[..., Any],
+) -> None:
+    run = training()
+    children = run.start(*OPTIONS, fault={"step": 0, "rank": 0, "what": "long load"})
+    said_in(run, "loading")
+    os.kill(children[0], signal.SIGTERM)
+    assert run.forks.wait(children, 20) == [130]
+    assert "Traceback" not in run.log.read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("spoil", ["gone", "cut"])
+def test_best_weights_that_were_lost_are_told_and_chosen_anew(
+    training: Callable[..., Any], spoil: str
+) -> None:
+    run = training()
+    run.train(*OPTIONS)
+    best = next((run.folder / "best").iterdir())
+    if spoil == "gone":
+        best.unlink()
+    else:
+        os.truncate(best, 100)
+    said = run.train(*OPTIONS)  # it had ended: nothing but its last weights is left
+    assert "best draft so far is lost" in said
+    assert best.name in said
+    assert run.result()["best_step"] == 12
+    assert [e["step"] for e in run.entries("heldout")] == [4, 8, 12]
+    assert "is lost" not in run.train(*OPTIONS)

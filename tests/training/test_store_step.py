@@ -23,7 +23,7 @@ from vtrim.training.run_plan import PlannedRun
 from vtrim.training.settings import TrainSettings
 from vtrim.training.states import MemoryStates, OnlineStates
 from vtrim.training.store import free_bytes
-from vtrim.training.store_format import DTYPES
+from vtrim.training.store_format import DTYPES, sample_key
 from vtrim.training.store_source import make_source, prepare_source
 from vtrim.training.teacher import Teacher
 from vtrim.training.ttt import TTTModel, step_coefficients
@@ -123,6 +123,37 @@ def test_a_step_on_cached_states_is_the_step_online_for_any_vocabulary_and_unrol
         found = run_step(target, cached, vocab, dtype=dtype, **changes)
         target.forward = forward  # type: ignore[method-assign]
         assert equal(found, online), changes
+
+
+def broken_target() -> Target:
+    """A target whose head gives NaN for token 39, which is in no vocabulary here."""
+    target = make_target()
+    with torch.no_grad():
+        target.model.lm_head.weight[39] = torch.nan
+    return target
+
+
+@pytest.mark.parametrize("changes", [{}, {"oov": "keep"}, {"loss": "lk-alpha"}])
+def test_a_target_that_gives_nan_makes_the_steps_loss_and_gradients_nan(changes: Any) -> None:
+    target = broken_target()
+    step = run_step(target, OnlineStates(target), [0, 3, 5, 8], **changes)
+    assert step.total.isnan()
+    assert all(gradient.isnan().any() for gradient in step.gradients)
+
+
+def test_states_that_are_not_finite_are_refused_and_not_written(tmp_path: Path) -> None:
+    samples = make_samples(3)
+    whole = make_source(make_target(), TrainSettings(dtype="fp32"), tmp_path, IDENTITY)
+    whole.states(samples[:1])
+    whole.close()
+    source = make_source(broken_target(), TrainSettings(dtype="fp32"), tmp_path, IDENTITY)
+    with pytest.raises(InputError, match=r"^tiny: its states of training sample 1 .* not finite"):
+        source.states(samples)
+    with pytest.raises(InputError, match="of held-out sample 2 "):
+        source.states(samples[2:], heldout=True)
+    source.close()
+    again = make_source(make_target(), TrainSettings(dtype="fp32"), tmp_path, IDENTITY)
+    assert [sample_key(sample) in again.held for sample in samples] == [True, False, False]
 
 
 def test_memory_computes_only_what_it_does_not_hold() -> None:

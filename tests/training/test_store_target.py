@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
 import pytest
-import torch
 from safetensors.torch import load_file, save_file
 
+from vtrim.artifacts import fingerprint_file
 from vtrim.errors import InputError
+from vtrim.training import target_weights as module
 from vtrim.training.target_weights import weights_fingerprint
 
 
@@ -37,16 +39,59 @@ def test_a_target_trained_on_in_any_one_tensor_has_others(copy: Path) -> None:
     assert len(found) == 1 + len(list(tensors)[::7])
 
 
-def test_a_large_tensor_is_sampled_from_end_to_end(tmp_path: Path) -> None:
-    path = tmp_path / "model.safetensors"
-    weight = torch.zeros(1000, 1000)
-    found = set()
-    for place in (0, 499_999 + 71_000, 999_999):
-        weight.zero_()
-        weight.view(-1)[max(0, place - 80_000) : place + 80_000] = 1
-        save_file({"w": weight}, path)
-        found.add(weights_fingerprint(str(tmp_path)))
-    assert len(found) == 3
+def test_one_retrained_row_anywhere_in_the_embedding_is_seen(copy: Path) -> None:
+    path = copy / "model.safetensors"
+    tensors = load_file(path)
+    embedding = tensors["model.embed_tokens.weight"]
+    found = {weights_fingerprint(str(copy))}
+    for row in range(embedding.shape[0]):
+        changed = embedding.clone()
+        changed[row] += 1
+        save_file(
+            {**tensors, "model.embed_tokens.weight": changed}, path, metadata={"format": "pt"}
+        )
+        found.add(weights_fingerprint(str(copy)))
+    assert len(found) == 1 + embedding.shape[0]
+
+
+def test_a_large_file_is_read_once_until_it_changes(
+    copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = copy / "model.safetensors"
+    read: list[Path] = []
+
+    def hashed(file: Path) -> str:
+        read.append(file)
+        return fingerprint_file(file)
+
+    monkeypatch.setattr(module, "fingerprint_file", hashed)
+    monkeypatch.setattr(module, "REMEMBERED", path.stat().st_size)
+    monkeypatch.setenv("VTRIM_CACHE", str(tmp_path / "cache"))
+    first = weights_fingerprint(str(copy))
+    assert weights_fingerprint(str(copy)) == first
+    assert len(read) == 1
+    status = path.stat()
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))  # as `cp -p` leaves it
+    assert weights_fingerprint(str(copy)) != first
+    assert len(read) == 2
+
+
+def test_a_cache_that_is_damaged_or_cannot_be_written_costs_only_time(
+    copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = weights_fingerprint(str(copy))
+    monkeypatch.setattr(module, "REMEMBERED", 0)
+    monkeypatch.setenv("VTRIM_CACHE", str(tmp_path / "cache"))
+    assert weights_fingerprint(str(copy)) == whole
+    for note in (tmp_path / "cache" / "weights").iterdir():
+        note.write_text("[1,")
+    assert weights_fingerprint(str(copy)) == whole
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("VTRIM_CACHE", str(tmp_path / "file"))
+    assert weights_fingerprint(str(copy)) == whole
 
 
 def test_weights_of_another_format_are_told_apart_too(tmp_path: Path) -> None:
@@ -57,10 +102,9 @@ def test_weights_of_another_format_are_told_apart_too(tmp_path: Path) -> None:
     assert weights_fingerprint(str(tmp_path)) != zeros
 
 
-@pytest.mark.parametrize("content", [b"", b"\xff" * 64, b"\x08" + bytes(7) + b"no json!"])
-def test_a_file_that_is_no_safetensors_is_named(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "model.safetensors").write_bytes(content)
-    with pytest.raises(InputError, match=r"model\.safetensors: cannot be read as weights"):
+def test_weights_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").mkdir()
+    with pytest.raises(InputError, match="the weights cannot be read"):
         weights_fingerprint(str(tmp_path))
 
 

@@ -101,6 +101,17 @@ def test_two_processes_typed_by_hand_end_with_the_weights_of_one(
     assert_same(run, alone)
 
 
+def test_two_processes_on_packed_noisy_states_end_with_the_weights_of_one(
+    run: Path, counted: Path, tmp_path: Path
+) -> None:
+    other = "--packing --max-length 96 --noise 0.2 --divisor bt --oov keep --micro-batch 2"
+    line = ["vtrim", *TRAIN, *other.split(), "--zero-stage", "1"]
+    one = Path(shutil.copytree(counted, tmp_path / "one"))
+    call(one, *line, "--grad-accum", "2")
+    call(run, *line, "--num-gpus", "2")
+    assert_same(run, one)
+
+
 def test_a_hostfile_of_this_machine_starts_its_slots(run: Path, alone: Path) -> None:
     hosts = run / "hosts"
     hosts.write_text("localhost slots=2\n")

@@ -58,7 +58,7 @@ def chain_steps(recipe: Recipe, run: Run) -> list[Step]:
         InputError: a key is unknown or its value none that the command takes; names file and line.
     """
     steps = []
-    data = [_input(recipe, f"data.{index}", name) for index, name in enumerate(recipe.data)]
+    data = [input_of(recipe, f"data.{index}", name) for index, name in enumerate(recipe.data)]
     if recipe.regenerate:
         step = _step(recipe, run, "regenerate", "regenerate", dict(recipe.regenerate))
         steps.append(step)
@@ -90,7 +90,7 @@ def _step(
     data: list[str] | None = None,
 ) -> Step:
     """One step: its values checked as keys, its files found, its line parsed by the command."""
-    command, target = COMMANDS[section], _input(recipe, "target", recipe.target)
+    command, target = COMMANDS[section], input_of(recipe, "target", recipe.target)
     known = keys_of(command)
     for key in values.keys() - known.keys():
         raise no_key(recipe, f"{place}.{key}", key, command, known)
@@ -101,10 +101,10 @@ def _step(
         for key, value in values.items()
     }
     words = [*(data or prompts), *(word for one in typed.values() for word in one)]
-    if command == "coverage" or (command == "regenerate" and not typed.get("server")):
+    if command in ("coverage", "regenerate"):
         words += ["--target", target]
     if command == "regenerate":
-        words += ["--output", str(run.root / _replies(recipe, prompts, typed))]
+        words += ["--output", str(run.root / _replies(recipe, target, prompts, typed))]
     else:
         words += ["--run", str(run.root)]
     options = _parse(recipe, place, command, words)
@@ -118,16 +118,29 @@ def _step(
     )
 
 
-def _replies(recipe: Recipe, prompts: list[str], typed: dict[str, list[str]]) -> str:
-    """The file of the target's replies: other prompts or settings, another file.
+def _replies(recipe: Recipe, target: str, prompts: list[str], typed: dict[str, list[str]]) -> str:
+    """The file of the target's replies: another target, other prompts or settings, another file.
 
     So nothing that was generated is thrown away, and what was begun is gone on with.
     """
     if not prompts:
         raise InputError(f"{recipe.where('regenerate')}: name the `prompts` to answer.")
-    files = [fingerprint_path(Path(name)) for name in prompts if Path(name).exists()]
-    settings = [one for key, one in typed.items() if key not in SAME_RESULT]
-    return f"replies-{fingerprint_json([recipe.target, files, settings])[7:15]}.jsonl.gz"
+    files = READS["regenerate"]
+    settings = [
+        content_of(one) if key in files else one
+        for key, one in typed.items()
+        if key not in SAME_RESULT
+    ]
+    made_from = [content_of(target), content_of(prompts), settings]
+    return f"replies-{fingerprint_json(made_from)[7:15]}.jsonl.gz"
+
+
+def content_of(value: Any) -> Any:
+    """The value with the content of files and folders in place of their names."""
+    if isinstance(value, list | tuple):
+        return [content_of(one) for one in value]
+    path = Path(str(value))
+    return fingerprint_path(path) if path.exists() else value
 
 
 def _name(command: str, options: dict[str, Any]) -> str:
@@ -152,7 +165,7 @@ def _files(recipe: Recipe, run: Run, place: str, command: str, values: dict[str,
     for key in values.keys() & READS.get(command, set()):
         names = listed(values[key])
         at = f"{place}.{key}"
-        values[key] = [_input(recipe, at, name) for name in names if name not in NOTHING]
+        values[key] = [input_of(recipe, at, name) for name in names if name not in NOTHING]
         for name in values[key]:
             there = Path(name).exists() or glob.has_magic(name)
             if not there and key != "generated" and (key, name) not in _WORDS:
@@ -177,11 +190,11 @@ def recipe_files(recipe: Recipe) -> list[str]:
     return [name for name in names if not Path(name).is_absolute() and (folder / name).is_file()]
 
 
-def _input(recipe: Recipe, place: str, name: str) -> str:
+def input_of(recipe: Recipe, place: str, name: str) -> str:
     """A name of the recipe as the command gets it: beside the recipe, where something is there.
 
     What --set names lies where the user is. What is nowhere may be an id of the hub, a built-in
-    name, or missing; the command will say.
+    name, or missing; ``recipe_check`` and the command will say.
     """
     beside = recipe.path.parent / name
     if recipe.where(place).startswith("--set"):

@@ -16,7 +16,16 @@ from typing import IO, Any, NoReturn
 from vtrim.artifacts import Run
 from vtrim.cli import common
 from vtrim.cli.chain import Step
-from vtrim.cli.chain_state import CHANGED, NEW, entry_of, made_from, note_begun, note_done, why
+from vtrim.cli.chain_state import (
+    CHANGED,
+    NEW,
+    entry_of,
+    is_written,
+    made_from,
+    note_begun,
+    note_done,
+    why,
+)
 from vtrim.config import python_command
 from vtrim.errors import InputError, OptionError
 
@@ -58,6 +67,8 @@ def plan_chain(
 
 def _reason(step: Step, run: Run, *, after: str) -> str:
     """Why a step would run; what it reads may be yet to be made by a step before it."""
+    if is_written(step, run):
+        return ""
     if not entry_of(step, run):
         return NEW
     try:
@@ -84,6 +95,9 @@ def run_chain(
         _note_stale(steps, chosen, run)
         for step in chosen:
             made = made_from(step, run)
+            if not force and is_written(step, run):
+                note_begun(step, run, made)
+                note_done(step, run, 0.0)
             reason = why(step, run, made) or ("forced" if force else "")
             if reason:
                 prepared = _prepared(step, run, reason, force=force)
@@ -94,7 +108,7 @@ def run_chain(
                 begun = time.monotonic()
                 code = _run(prepared, lock, results_on_stderr)
                 if code != 0:
-                    _stop(step, code)
+                    _stop(prepared, code, run)
                 note_done(step, run, time.monotonic() - begun)
             else:
                 common.note(f"{step.name}: unchanged, skipped")
@@ -117,10 +131,15 @@ def _prepared(step: Step, run: Run, reason: str, *, force: bool) -> Step:
     return step
 
 
-def _stop(step: Step, code: int) -> NoReturn:
-    """Says where the chain stopped, and ends with the step's exit code."""
-    common.note(f"stopped at {step.name} (exit code {code}); the same command goes on from there.")
-    if step.command == "train-draft" and code == _REFUSED:
+def _stop(step: Step, code: int, run: Run) -> NoReturn:
+    """Says where the chain stopped and what to do, and ends with the step's exit code."""
+    refused = code == _REFUSED
+    then = (
+        "correct that, then the same command" if refused else "the same command goes on from there"
+    )
+    common.note(f"stopped at {step.name} (exit code {code}); {then}.")
+    begun = step.command == "train-draft" and any(run.train.glob("checkpoints/*"))
+    if refused and begun and "--restart" not in step.arguments:
         common.note("To throw an unfinished training away: --only train-draft --force.")
     sys.exit(code)
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vtrim.artifacts import Run, fingerprint_file, fingerprint_json, fingerprint_path
-from vtrim.cli.chain import Step
+from vtrim.artifacts import Run, fingerprint_file, fingerprint_json
+from vtrim.cli.chain import Step, content_of
 from vtrim.cli.chain_keys import READS, SAME_RESULT
 
 NEW, CHANGED = "not run here yet", "changed"
@@ -48,7 +48,7 @@ def made_from(step: Step, run: Run) -> Made:
     """
     files = READS.get(step.command, set())
     options = {
-        key: _content(value) if key in files else value
+        key: content_of(value) if key in files else value
         for key, value in step.options.items()
         if key not in SAME_RESULT | _ELSEWHERE
     }
@@ -66,7 +66,7 @@ def made_from(step: Step, run: Run) -> Made:
     if step.command in ("train-draft", "eval"):  # they read the conversations again
         inputs["data"] = _counted(run)
     if step.command not in ("search", "report"):
-        inputs["target"] = str(_content(step.target))
+        inputs["target"] = str(content_of(step.target))
     return Made(options=_plain(options), inputs=inputs)
 
 
@@ -81,6 +81,8 @@ def why(step: Step, run: Run, made: Made) -> str:
         return f"{name} {CHANGED}"
     if not entry.get("outputs"):
         return "unfinished"
+    if set(entry["outputs"]) != set(outputs_of(step, run)):
+        return f"output {CHANGED}"
     for name, fingerprint in entry["outputs"].items():
         if not Path(run.root, name).is_file():
             return f"{name} is gone"
@@ -93,6 +95,16 @@ def entry_of(step: Step, run: Run) -> dict[str, Any]:
     """What run.json keeps of the step; empty for a new one."""
     entry: dict[str, Any] = run.read().get("chain", {}).get(step.name, {})
     return entry
+
+
+def is_written(step: Step, run: Run) -> bool:
+    """Whether the target's replies are there whole and only not noted, e.g. after a kill.
+
+    Their file gets its name when it is whole, and the name tells all that it was made from.
+    """
+    if step.command != "regenerate" or not Path(step.options["output"]).is_file():
+        return False
+    return not entry_of(step, run).get("outputs", {}).keys() & set(outputs_of(step, run))
 
 
 def note_begun(step: Step, run: Run, made: Made) -> None:
@@ -144,14 +156,6 @@ def _counted(run: Run) -> str:
     data.pop("generated", None)
     target = {k: v for k, v in manifest.get("target", {}).items() if k != "name"}
     return fingerprint_json([files, data, target])
-
-
-def _content(value: Any) -> Any:
-    """The value with the content of files and folders in place of their names."""
-    if isinstance(value, list | tuple):
-        return [_content(one) for one in value]
-    path = Path(str(value))
-    return fingerprint_path(path) if path.exists() else value
 
 
 def _plain(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -147,6 +147,22 @@ def pick_device(device: str | None) -> str:
     return name
 
 
+def check_device(device: str | None) -> None:
+    """Refuses a name that is no device's anywhere, e.g. in a recipe for another machine.
+
+    Raises:
+        OptionError: it is none.
+    """
+    import torch
+
+    try:
+        torch.device(device or "cpu")
+    except RuntimeError as error:
+        raise OptionError(
+            f"--device {device}: no such device. Known: cpu, cuda, cuda:1 ..."
+        ) from error
+
+
 def pick_dtype(dtype: str) -> Any:
     """The torch dtype of ``auto``, ``bf16``, ``fp32`` or ``fp16``.
 

@@ -179,15 +179,12 @@ def make_request(
         OptionError: a value is none of those there are. InputError: a name stands for nothing, or
             no source has the source column.
     """
-    from vtrim.chat.columns import parse_columns
     from vtrim.chat.read import ReadOptions, check_source_column
     from vtrim.chat.sources import expand
 
-    _one_of("--encoder", encoder, ENCODERS)
-    _one_of("--engine", engine, ENGINES)
     options = ReadOptions(
         skip_bad_rows=skip_bad_rows,
-        columns=parse_columns(",".join(columns)) if columns else {},
+        columns=check_words(columns, encoder=encoder, engine=engine),
         source_column=source_column,
         shard=pick_shard(shard),
     )
@@ -206,6 +203,19 @@ def make_request(
         processes=processes,
         engine=engine,
     )
+
+
+def check_words(columns: Sequence[str], *, encoder: str, engine: str) -> dict[str, str]:
+    """The mapping of ``--map``; refuses it and the names where they are none.
+
+    Raises:
+        OptionError: one is not.
+    """
+    from vtrim.chat.columns import parse_columns
+
+    _one_of("--encoder", encoder, ENCODERS)
+    _one_of("--engine", engine, ENGINES)
+    return parse_columns(",".join(columns)) if columns else {}
 
 
 def _once(sources: Sequence[Source]) -> tuple[Source, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,11 +13,9 @@ from vtrim.cli import common
 from vtrim.cli.regenerate_rows import Rows, parse_shard
 from vtrim.errors import OptionError
 
-LOCAL_ONLY = (
-    "target", "batch_size", "dtype", "device", "threads", "revision", "trust_remote_code",
-    "offline", "template",
-)  # fmt: skip
+LOCAL_ONLY = ("batch_size", "dtype", "device", "threads", "template")
 SERVER_ONLY = ("model", "concurrency", "request_timeout")
+TARGETS_ONLY = ("revision", "trust_remote_code", "offline")
 
 
 def regenerate(
@@ -29,7 +28,8 @@ def regenerate(
     server: Annotated[
         str | None,
         typer.Option(
-            help="An OpenAI-compatible server instead of a local target: http://HOST:PORT"
+            help="An OpenAI-compatible server that has the target: http://HOST:PORT. With "
+            "--target its token ids are checked against that tokenizer."
         ),
     ] = None,
     model: Annotated[
@@ -68,10 +68,11 @@ def regenerate(
     generated here in batches, or by a server (vLLM, SGLang, llama.cpp, TGI; $OPENAI_API_KEY is sent
     if set). Interrupt it at will: the same command goes on where it stopped.
     """
-    _check_numbers(top_p, temperature, request_timeout)
+    check_options(
+        {name: value for name, value in context.params.items() if _is_typed(context, name)}
+    )
     if output.exists():
         raise OptionError(f"{output}: exists already. Delete it or choose another --output.")
-    _check_side(context, server)
     from vtrim.chat.skips import SkipLog
 
     rows = Rows(prompts, skip_bad_rows, num_prompts, parse_shard(shard), SkipLog())
@@ -85,7 +86,15 @@ def regenerate(
         from vtrim.cli.regenerate_server import ServerCall, answer_by_server
 
         call = ServerCall(url=server, model=model, concurrency=concurrency, timeout=request_timeout)
-        result = answer_by_server(rows, output, call, law)
+        tokenizer = None
+        if target is not None:
+            from vtrim.models.hub import load_tokenizer
+
+            common.hush_libraries()
+            tokenizer = load_tokenizer(
+                target, revision=revision, trust_remote_code=trust_remote_code, offline=offline
+            )
+        result = answer_by_server(rows, output, call, law, tokenizer)
     else:
         from vtrim.cli.regenerate_local import LocalTarget, answer_locally
 
@@ -104,28 +113,40 @@ def regenerate(
     common.emit_json(result) if json_output else _show(result)
 
 
-def _check_numbers(top_p: float, temperature: float, request_timeout: float) -> None:
-    """Refuses what the ranges of the options let through."""
-    if not 0 < top_p <= 1:
-        raise OptionError(f"--top-p {top_p}: must be above 0 and at most 1.")
-    for option, value in (("--temperature", temperature), ("--request-timeout", request_timeout)):
-        if not math.isfinite(value):
-            raise OptionError(f"{option} {value}: must be a number.")
+def check_options(typed: Mapping[str, Any]) -> None:
+    """Refuses numbers that the ranges of the options let through, and options of the other side.
 
-
-def _check_side(context: typer.Context, server: str | None) -> None:
-    """Refuses options of a local target beside a server, and the other way round.
+    typed: the options that were typed, by name.
 
     Raises:
         OptionError: names the first of them.
     """
-    unused = LOCAL_ONLY if server is not None else SERVER_ONLY
-    for name in unused:
-        source = context.get_parameter_source(name)
-        if source is not None and source.name == "COMMANDLINE":
-            option = "--" + name.replace("_", "-")
-            why = "the server has its own" if server is not None else "it needs --server URL"
-            raise OptionError(f"{option}: has no effect here ({why}). Leave it out.")
+    top_p, server = typed.get("top_p", 1.0), typed.get("server")
+    if not 0 < top_p <= 1:
+        raise OptionError(f"--top-p {top_p}: must be above 0 and at most 1.")
+    for name in ("temperature", "request_timeout"):
+        if not math.isfinite(typed.get(name, 0.0)):
+            raise OptionError(f"{_flag(name)} {typed[name]}: must be a number.")
+    unused = dict.fromkeys(SERVER_ONLY, "it needs --server URL")
+    if server is not None:
+        from vtrim.decoding.http_json import base_url
+
+        base_url(server)
+        unused = dict.fromkeys(LOCAL_ONLY, "the server has its own")
+        if typed.get("target") is None:
+            unused |= dict.fromkeys(TARGETS_ONLY, "it needs --target")
+    for name, reason in unused.items():
+        if name in typed:
+            raise OptionError(f"{_flag(name)}: has no effect here ({reason}). Leave it out.")
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _is_typed(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def _show(result: dict[str, Any]) -> None:

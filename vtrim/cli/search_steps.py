@@ -18,7 +18,7 @@ from vtrim.cli.target_config import ModelSource
 from vtrim.errors import OptionError
 from vtrim.flops.roofline import find_gpu
 from vtrim.trimming.coverage import Coverage
-from vtrim.trimming.journal import open_storage
+from vtrim.trimming.journal import check_url, open_storage
 from vtrim.trimming.search import SearchResult, search
 from vtrim.trimming.settings import SearchSettings
 
@@ -39,6 +39,8 @@ class SearchRequest:
             OptionError: one was typed.
         """
         objective = self.settings.objective
+        if self.gpu is not None:
+            find_gpu(self.gpu)
         if self.gpu is not None and objective != "throughput":
             raise OptionError(
                 f"--gpu: --objective {objective} does not use it (only throughput does). Leave it "
@@ -53,13 +55,13 @@ class SearchRequest:
             raise OptionError(
                 "--storage: no name. Name a journal file or a URL such as sqlite:///trials.db."
             )
+        if self.storage is not None and "://" in self.storage:
+            check_url(self.storage)
 
 
 def run_search(run: Run, request: SearchRequest) -> SearchResult:
     """Searches with a progress bar over the trials; writes vocabulary, search.json and the step."""
     settings = request.settings
-    if request.gpu is not None:
-        find_gpu(request.gpu)  # a wrong name stops before any file is read
     coverage = Coverage.load(coverage_file(run))
     if request.source is None:
         target = own_target(run, coverage)

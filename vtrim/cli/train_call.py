@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vtrim.artifacts import Run, check_match, fingerprint_json, read_json
+from vtrim.artifacts import Run, check_match, read_json
 from vtrim.cli import common
 from vtrim.errors import InputError, OptionError
 from vtrim.training.ds_config import deepspeed_config, read_user_config, settings_from
@@ -140,16 +140,16 @@ class TrainCall:
         return found
 
 
-def check(call: TrainCall, world_size: int) -> None:
-    """Refuses in seconds what could not work, before any model is loaded."""
-    check_options(call, world_size)
-    call.draft_vocab()
-    _check_target(call)
-
-
 def check_options(call: TrainCall, world_size: int) -> None:
     """Refuses options that could work in no run folder."""
     check_optimizer(call.resolved)
+    if "muon_lr" in call.settings and call.resolved.optimizer != "muon":
+        raise OptionError("--muon-lr: only --optimizer muon has one. Leave it out.")
+    if call.resolved.shard_target and world_size == 1:
+        raise OptionError(
+            "--shard-target with one process: there is nothing to spread over. Give --num-gpus, or "
+            "leave it out."
+        )
     if call.resolved.shard_target and call.resolved.decode_eval:
         raise OptionError(
             "--decode-eval with --shard-target: one process decodes, but none holds the target "
@@ -170,21 +170,6 @@ def _metadata(path: Path) -> dict[str, str]:
         return dict(file.metadata() or {})
 
 
-def _check_target(call: TrainCall) -> None:
-    """Refuses another model than the run's under the run's name and shape."""
-    if call.target_name == call.manifest["target"]["name"]:
-        return
-    from vtrim.models.hub import load_config
-
-    check_match(
-        f"{call.target_name}: config",
-        fingerprint_json(load_config(call.target_name, offline=call.offline)),
-        fingerprint_json(read_json(call.run.target_config)),
-        str(call.run.target_config),
-        "Run `vtrim coverage --target` for that model in another run folder.",
-    )
-
-
 def draft_overrides(path: Path) -> dict[str, Any]:
     """The draft's own dimensions from a JSON file.
 
@@ -200,7 +185,4 @@ def draft_overrides(path: Path) -> dict[str, Any]:
                 f"{path}: '{key}' cannot differ from the target's (the draft shares its embedding "
                 f"and head). Free: {', '.join(_FREE_DIMENSIONS)}."
             )
-    heads, groups = value.get("num_attention_heads"), value.get("num_key_value_heads")
-    if heads and groups and heads % groups:
-        raise InputError(f"{path}: {heads} heads do not share {groups} key/value heads evenly.")
     return value

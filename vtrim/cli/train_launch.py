@@ -12,7 +12,8 @@ import typer
 
 from vtrim.artifacts import read_json, typed_command
 from vtrim.cli import common
-from vtrim.cli.train_call import TrainCall, check
+from vtrim.cli.train_call import TrainCall
+from vtrim.cli.train_request import check
 from vtrim.errors import OptionError, VtrimError
 from vtrim.training.hostfile import read_hostfile
 from vtrim.training.launch import Launch, check_processes, is_launched, relaunch
@@ -29,6 +30,7 @@ def plan_launch(
         VtrimError: the hostfile or the number of processes cannot be.
     """
     if is_launched():
+        _check_launched(hostfile, address, port)
         started = int(os.environ["WORLD_SIZE"])
         if hostfile is None and num_gpus not in (None, started):
             raise OptionError(
@@ -43,23 +45,36 @@ def plan_launch(
     return launch
 
 
+def _check_launched(hostfile: Path | None, address: str | None, port: int | None) -> None:
+    """Refuses what decides how processes are started where torchrun has already started them.
+
+    Processes that vtrim started have these options too, on machines that know nothing of it.
+    """
+    for option, value in (
+        ("--hostfile", hostfile),
+        ("--master-addr", address),
+        ("--master-port", port),
+    ):
+        if value is not None and "TORCHELASTIC_RUN_ID" in os.environ:
+            raise OptionError(f"{option}: torchrun has started the processes; give it to torchrun.")
+
+
 def train_through_launcher(call: TrainCall, launch: Launch) -> dict[str, Any]:
     """Starts the processes with the same command line and returns the first one's result."""
     from vtrim.models.hub import resolve_model
-    from vtrim.training.checkpoint import remove_tree
+    from vtrim.training.restart import training_lock
     from vtrim.training.watch import forget, told
 
+    launch.check_programs()
     check(call, launch.processes)
     device = train_device(call.device)
     check_processes(device, launch)
     resolve_model(call.target_name)  # unpack the built-in target once, not in every rank
-    if call.restart:
-        remove_tree(call.run.train)
-    forget(call.run.train)
     result = call.run.train / RESULT
-    result.unlink(missing_ok=True)
-    words = shlex.split(typed_command()["command"])[1:]
-    code = relaunch(launch, [word for word in words if word != "--restart"], device)
+    with training_lock(call.run.root):  # the first process takes it next
+        forget(call.run.train)
+        result.unlink(missing_ok=True)
+    code = relaunch(launch, shlex.split(typed_command()["command"])[1:], device)
     if code == 0 and result.exists():
         value: dict[str, Any] = read_json(result)
         return value

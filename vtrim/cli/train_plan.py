@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from vtrim.artifacts import fingerprint_json, read_json
 from vtrim.cli import common
-from vtrim.cli.train_call import TrainCall, check, draft_overrides
+from vtrim.cli.train_call import TrainCall, draft_overrides
+from vtrim.cli.train_request import check
 from vtrim.errors import InputError
 
 if TYPE_CHECKING:

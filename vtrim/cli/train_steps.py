@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from vtrim.artifacts import read_json, write_json
+from vtrim.artifacts import write_json
 from vtrim.cli import common
-from vtrim.cli.train_call import TrainCall, check, draft_overrides
+from vtrim.cli.train_call import TrainCall
 from vtrim.cli.train_data import training_samples
 from vtrim.cli.train_launch import RESULT, train_device
-from vtrim.cli.train_start import counts_of
+from vtrim.cli.train_request import check, make_request
 from vtrim.errors import OptionError
 from vtrim.training.launch import LAUNCHED_ENV, join_group
+from vtrim.training.signals import interruptible
 
 if TYPE_CHECKING:
     from vtrim.training.loop import Progress
@@ -22,17 +25,22 @@ if TYPE_CHECKING:
 
 def train_in_group(call: TrainCall) -> dict[str, Any] | None:
     """Trains in this process (one of a group, or alone); the first process gets the result."""
-    check(call, call.processes)
-    common.hush_libraries()
-    common.hush_deepspeed()
-    device = join_group(train_device(call.device))
-    from vtrim.training.watch import watched
+    from vtrim.training.restart import training_lock
 
-    with watched(call.run.train):
-        request, result = _train(call, device)
-    if result is None:
-        raise KeyboardInterrupt
-    return _record(call, request, result) if int(os.environ["RANK"]) == 0 else None
+    first = os.environ.get("RANK", "0") == "0"
+    with interruptible():
+        check(call, call.processes)
+        with training_lock(call.run.root) if first else nullcontext():
+            common.hush_libraries()
+            common.hush_deepspeed()
+            device = join_group(train_device(call.device))
+            from vtrim.training.watch import watched
+
+            with watched(call.run.train):
+                request, result = _train(call, device)
+            if result is None:
+                raise KeyboardInterrupt
+            return _record(call, request, result) if first else None
 
 
 def _train(call: TrainCall, device: str) -> tuple[TrainRequest, dict[str, Any] | None]:
@@ -41,9 +49,11 @@ def _train(call: TrainCall, device: str) -> tuple[TrainRequest, dict[str, Any] |
 
     from vtrim.models.target import load_target
     from vtrim.training.checkpoint import barrier, is_rank_zero
-    from vtrim.training.folder import prepare_folder
-    from vtrim.training.run import TrainRequest, train
+    from vtrim.training.folder import check_shared, prepare_folder
+    from vtrim.training.restart import Earlier
+    from vtrim.training.run import train
 
+    check_shared(call.run.train)
     if device == "cpu":
         torch.set_num_threads(_threads())
     note = common.note if is_rank_zero() else _silent
@@ -59,35 +69,22 @@ def _train(call: TrainCall, device: str) -> tuple[TrainRequest, dict[str, Any] |
         revision=call.manifest["target"].get("revision"),
         offline=call.offline,
     )
-    request = TrainRequest(
-        settings=settings,
-        vocab=call.draft_vocab(),
-        folder=call.run.train,
-        draft_folder=call.run.draft,
-        target_config=read_json(call.run.target_config),
-        shape_overrides=draft_overrides(call.draft_config) if call.draft_config else {},
-        aux_layers=list(target.aux_layer_ids),
-        start=call.start,
-        counts=counts_of(call),
-        mix=call.mix_weights,
-        cache_features=call.cache_features,
-        target_weights=_target_weights(call),
-        user_ds_config=call.user_config,
-        ds_origin=str(call.deepspeed_config),
-        stop_ids=tuple(call.manifest["target"].get("stop_ids", ())),
-        facts=_facts(call),
-    )
-    if is_rank_zero():
-        prepare_folder(
-            request.folder,
-            settings,
-            request.identity,
-            processes=call.processes,
-            restart=call.restart,
-        )
-    barrier()
-    with common.progress("training", total=100, shown=is_rank_zero()) as advance:
-        follow = _follow(advance, note)
+    request = replace(make_request(call), target_weights=_target_weights(call))
+    first, earlier = is_rank_zero(), Earlier(request.folder)
+    with (
+        earlier.back_on_error() if first else nullcontext(),
+        common.progress("training", total=100, shown=first) as advance,
+    ):
+        if first:
+            prepare_folder(
+                request.folder,
+                settings,
+                request.identity,
+                processes=call.processes,
+                restart=call.restart,
+            )
+        barrier()
+        follow = _follow(advance, note, earlier.drop if first else _nothing)
         result = train(request, target, samples, follow, note)
     return request, result
 
@@ -100,12 +97,16 @@ def _threads() -> int:
     return int(typed)
 
 
-def _follow(advance: Any, note: Callable[[str], None]) -> Progress:
-    """Moves the bar by per cent of the run; without a terminal, a line now and then."""
+def _follow(advance: Any, note: Callable[[str], None], stepped: Callable[[], None]) -> Progress:
+    """Moves the bar by per cent of the run; without a terminal, a line now and then.
+
+    stepped: called after each step.
+    """
     done = 0
 
     def report(step: int, fraction: float, line: str) -> None:
         nonlocal done
+        stepped()
         percent = int(100 * fraction)
         if not common.notes.is_terminal and percent // 10 > done // 10:
             note(f"{percent} %, step {step:,}: {line}")
@@ -119,28 +120,17 @@ def _silent(_message: str) -> None:
     return None
 
 
+def _nothing() -> None:
+    return None
+
+
 def _target_weights(call: TrainCall) -> str:
-    """Fingerprint of the target's weights, for cached states."""
+    """Fingerprint of the target's weights: a run goes on, and cached states serve, with these."""
+    from vtrim.training.checkpoint import from_first
     from vtrim.training.target_weights import weights_fingerprint
 
-    if call.cache_features is None:
-        return ""
-    return weights_fingerprint(call.target_name, revision=call.manifest["target"].get("revision"))
-
-
-def _facts(call: TrainCall) -> dict[str, Any]:
-    """Provenance that goes into the draft's config and card."""
-    manifest = call.manifest
-    search = manifest["steps"].get("search", {})
-    chosen = search.get("vocab_fingerprint") == call.draft_vocab().fingerprint
-    share = search.get("coverage") if chosen else None
-    return {
-        "target": call.target_name,
-        "tokenizer_fingerprint": manifest["target"]["tokenizer_fingerprint"],
-        "data_fingerprint": manifest["steps"]["coverage"]["data_fingerprint"],
-        "rows": manifest["data"]["rows_used"],
-        "coverage": "not measured" if share is None else f"{100 * share:.2f} %",
-    }
+    revision = call.manifest["target"].get("revision")
+    return from_first(lambda: weights_fingerprint(call.target_name, revision=revision))
 
 
 def _record(

@@ -20,15 +20,17 @@ def serve_rows(
     concurrency: int,
     advance: Callable[[int, int], None],
     refuse: Callable[[Request, str], None],
+    check: Callable[[ServedReply], None],
 ) -> Totals:
     """Asks for every reply that ``part`` lacks; ``advance(rows, tokens)`` follows each.
 
-    A row that the server does not take is told to ``refuse`` with the server's message.
+    A row that the server does not take is told to ``refuse`` with the server's message. ``check``
+    sees each reply before it is written; what it raises ends the work.
 
     Raises:
         InputError: the server fails for good, or refuses everything.
     """
-    desk = _Desk(server, part, advance, refuse)
+    desk = _Desk(server, part, advance, refuse, check)
     pool = ThreadPoolExecutor(concurrency, thread_name_prefix="reply")
     try:
         for request in requests:
@@ -57,11 +59,12 @@ class _Desk:
         part: PartFile,
         advance: Callable[[int, int], None],
         refuse: Callable[[Request, str], None],
+        check: Callable[[ServedReply], None],
     ) -> None:
         self.totals = Totals()
         self.pending: dict[Future[ServedReply], Request] = {}
         self._server, self._part = server, part
-        self._advance, self._refuse = advance, refuse
+        self._advance, self._refuse, self._check = advance, refuse, check
         self._num_refused = 0
 
     def take(self) -> None:
@@ -79,6 +82,7 @@ class _Desk:
                 self._note_refusal(request, refusal)
 
     def _write(self, request: Request, reply: ServedReply) -> None:
+        self._check(reply)
         self._part.append(
             request, reply_row(request, reply.message, reply.finish_reason, reply.ids)
         )

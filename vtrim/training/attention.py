@@ -13,11 +13,13 @@ from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from vtrim.training.batch import Block, Rows
+from vtrim.training.batch import Block, Rows, to_device
 
 KeysValues = tuple[Tensor, Tensor]
 Attend = Callable[[Tensor, KeysValues, Sequence[KeysValues]], Tensor]
@@ -161,9 +163,15 @@ def _wide(x: Tensor) -> torch.dtype:
     return torch.promote_types(x.dtype, torch.float32)
 
 
+_TILE = 128  # rows and keys of a tile of the block mask
+
+
 def flex_mask(rows: Rows) -> Any:
-    """The block mask of the step-0 part: a row's own document, up to its own position."""
-    from torch.nn.attention.flex_attention import create_block_mask
+    """The block mask of the step-0 part: a row's own document, up to its own position.
+
+    Which tiles are seen is told from the blocks on the host: nothing has rows x tokens elements.
+    """
+    from torch.nn.attention.flex_attention import BlockMask
 
     position = rows.position[0]
     start = rows.start[0, position]
@@ -171,9 +179,30 @@ def flex_mask(rows: Rows) -> Any:
     def sees(_batch: Tensor, _head: Tensor, row: Tensor, key: Tensor) -> Tensor:
         return (key <= position[row]) & (key >= start[row])
 
-    return create_block_mask(
-        sees, None, None, position.numel(), rows.length, device=position.device
-    )
+    tiles = [part for table in _tiles(rows) for part in _ordered(table, position.device)]
+    lengths = position.numel(), rows.length
+    return BlockMask.from_kv_blocks(*tiles, BLOCK_SIZE=_TILE, mask_mod=sees, seq_lengths=lengths)
+
+
+def _tiles(rows: Rows) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    """[row tiles, key tiles] where some keys are seen by some rows, and where all by all."""
+    count = rows.position.shape[1]
+    seen = np.zeros((-(-count // _TILE), -(-rows.length // _TILE)), dtype=np.bool_)
+    whole = np.ones_like(seen)
+    whole[count // _TILE :] = False  # the last rows fill no tile
+    for block in rows.blocks:
+        at = slice(block.row // _TILE, -(-block.row_end // _TILE))
+        seen[at, block.key // _TILE : -(-block.key_end // _TILE)] = True
+        whole[at, : -(-block.key // _TILE)] = False
+        whole[at, block.sure // _TILE :] = False
+    return seen & ~whole, whole
+
+
+def _ordered(table: npt.NDArray[np.bool_], device: torch.device) -> tuple[Tensor, Tensor]:
+    """How many tiles each row of tiles has, and the number of each, those first."""
+    found = table.sum(-1), np.argsort(~table, axis=-1, kind="stable")
+    count, order = (to_device(part.astype(np.int32)[None, None], device) for part in found)
+    return count, order
 
 
 def flex_attention(

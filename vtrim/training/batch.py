@@ -97,6 +97,14 @@ class Features:
     best_draft: Tensor
 
 
+def to_device(values: npt.NDArray[Any] | Tensor, device: str | torch.device) -> Tensor:
+    """Host values on the device. A GPU takes them from pinned memory, and nobody waits for it."""
+    held = torch.as_tensor(values)
+    if torch.device(device).type == "cuda" and held.device.type == "cpu":
+        held = held.pin_memory()
+    return held.to(device, non_blocking=True)
+
+
 def make_rows(
     bins: Sequence[Sequence[TrainSample]],
     ttt_steps: int,
@@ -120,17 +128,22 @@ def make_rows(
         states += judges
     step, row, slot = np.concatenate(pairs).T
     order = np.argsort(slot, kind="stable")
-
-    def place(values: npt.NDArray[Any]) -> Tensor:
-        return torch.from_numpy(values).to(device, non_blocking=True)
-
+    parts = [
+        np.concatenate([sample.ids for sample in samples]),
+        np.repeat(begins, lengths),
+        np.concatenate(positions),
+        (step * count + row)[order],
+        step[order],
+        slot[order],
+    ]
+    together = to_device(np.concatenate(parts), device).split([part.size for part in parts])
     return Rows(
-        ids=place(np.concatenate([sample.ids for sample in samples]))[None],
-        start=place(np.repeat(begins, lengths))[None],
-        position=place(np.concatenate(positions))[None],
-        flat=place((step * count + row)[order]),
-        step=place(step[order]),
-        slot=place(slot[order]),
+        ids=together[0][None],
+        start=together[1][None],
+        position=together[2][None],
+        flat=together[3],
+        step=together[4],
+        slot=together[5],
         first_row=np.searchsorted(slot[order], np.arange(states + 1)),
         counts=tuple(np.bincount(step, minlength=ttt_steps).tolist()),
         blocks=tuple(blocks),

@@ -54,7 +54,9 @@ class Split:
 
 
 def split_samples(samples: Iterable[RenderedSample], alignment: MaskAlignment) -> Split:
-    """Sorts rendered samples into training and held-out; drops those without a trained row.
+    """Sorts rendered samples into training and held-out; drops those without a row to use.
+
+    Held out, rows are exact whatever is trained.
 
     Raises:
         InputError: nothing is left to train on.
@@ -64,7 +66,7 @@ def split_samples(samples: Iterable[RenderedSample], alignment: MaskAlignment) -
     untrained = 0
     for sample in samples:
         mask = np.asarray(sample.mask, dtype=np.bool_)
-        if not row_mask(mask, 1, alignment).any():
+        if not row_mask(mask, 1, "exact" if sample.heldout else alignment).any():
             untrained += 1
             continue
         into = heldout if sample.heldout else train

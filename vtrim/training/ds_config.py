@@ -24,6 +24,7 @@ from vtrim.training.ds_sections import (
     optimizer_settings,
     section,
 )
+from vtrim.training.ds_trial import check_kinds, try_sections
 from vtrim.training.settings import TrainSettings, option_of
 
 _BATCH = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
@@ -49,6 +50,7 @@ def deepspeed_config(
     if user is None:
         return ours
     kept = check_keys(user, origin)
+    check_kinds(kept, origin)
     _check_precision(kept, origin)
     _check_agreement(user, settings, world_size, origin)
     resolved = _resolve_auto(kept, {**ours, **_auto_values(settings, hidden_size)}, origin)
@@ -62,6 +64,7 @@ def deepspeed_config(
     check_zero(merged, origin)
     check_monitors(merged, origin)
     check_by_deepspeed(merged, origin)
+    try_sections(merged, settings, origin)
     return merged
 
 
@@ -202,7 +205,7 @@ def _auto_values(settings: TrainSettings, hidden_size: int | None) -> dict[str, 
     }
 
 
-_OWN_DEFAULT = ("zero_optimization", "fp16", "bf16", "flops_profiler", "comms_logger", "timers")
+_OWN_DEFAULT = ("zero_optimization", "fp16", "bf16", "comms_logger", "timers")
 """Sections whose "auto" without a value of ours is left to DeepSpeed's own default."""
 
 
@@ -230,6 +233,11 @@ def _check_precision(user: Mapping[str, Any], origin: str) -> None:
     half = section(user, "fp16").get("enabled")
     if half is True and section(user, "bf16").get("enabled") is True:
         raise OptionError(f"{origin}: bf16 and fp16 are both enabled; keep one.")
+    if section(user, "bf16").get("check_grad_overflow") is False:
+        raise OptionError(
+            f"{origin}: bf16.check_grad_overflow false lets a step that is not finite spoil the "
+            "weights; leave it out."
+        )
     if half is True:
         raise OptionError(
             f"{origin}: fp16 is enabled, but auxiliary states reach beyond fp16's range; use bf16."

@@ -21,7 +21,6 @@ PLAIN = (
     "communication_data_type",
     "prescale_gradients",
     "gradient_predivide_factor",
-    "wall_clock_breakdown",
     "memory_breakdown",
     "dump_state",
     "disable_allgather",
@@ -34,7 +33,6 @@ SECTIONS = (
     "optimizer",
     "scheduler",
     "data_types",
-    "flops_profiler",
     "comms_logger",
     "timers",
     "tensorboard",
@@ -49,6 +47,7 @@ _BATCHES = "vtrim makes the batches itself"
 _ONE_DTYPE = "the draft is trained in one dtype, bf16 or fp32 (--dtype)"
 _ONE_LAYER = "a draft is one layer on one device"
 _GONE = "this DeepSpeed has it no more, or it is for other models"
+_OWN_LOOP = "it does not run with vtrim's own loop (`--plan` tells FLOPs and time)"
 _CHECKPOINTS = "vtrim writes and names the checkpoints itself"
 WITHOUT_EFFECT = {
     "activation_checkpointing": _ONE_LAYER,
@@ -80,6 +79,8 @@ WITHOUT_EFFECT = {
     "eigenvalue": _GONE,
     "graph_harvesting": _GONE,
     "compile": "the step is not compiled",
+    "flops_profiler": _OWN_LOOP,
+    "wall_clock_breakdown": _OWN_LOOP,
 }
 """Keys DeepSpeed knows that could not do here what they say: refused, unless switched off."""
 
@@ -176,15 +177,6 @@ _TABLES = {
     "scheduler": ("type", "params"),
     "data_types": ("grad_accum_dtype", "param_dtype", "buffer_dtype", "keep_in_fp32_modules"),
     "timers": ("throughput",),
-    "flops_profiler": (
-        "enabled",
-        "recompute_fwd_factor",
-        "profile_step",
-        "module_depth",
-        "top_modules",
-        "detailed",
-        "output_file",
-    ),
 }
 
 

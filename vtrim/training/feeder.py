@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vtrim.training.batch import Features, Rows, TrainSample, make_rows
+from vtrim.training.batch import Features, Rows, TrainSample, make_rows, to_device
 from vtrim.training.data import Split, rows_per_step
 from vtrim.training.forward import padding_share
 from vtrim.training.plan import BatchPlan, Bins
@@ -76,7 +76,7 @@ class Feeder:
         own = range(self.rank * self.accum, (self.rank + 1) * self.accum)
         replies = sum(int(self.split.train[i].loss_mask.sum()) for i in everyone)
         return Work(
-            divisors=torch.from_numpy(divisors).to(self.device),
+            divisors=to_device(divisors, self.device),
             tokens=replies,
             micro=[slots[slot] for slot in own],
             seeds=[self._noise_seed(number, slot) for slot in own],

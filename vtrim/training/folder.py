@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import secrets
+import socket
 from pathlib import Path
 from typing import Any
 
-from vtrim.artifacts import read_object, write_json
+import torch.distributed as dist
+
+from vtrim.artifacts import read_object, write_json, write_text
 from vtrim.errors import InputError, MismatchError
-from vtrim.training.checkpoint import list_checkpoints, remove_tree
+from vtrim.training.checkpoint import from_first, is_rank_zero, list_checkpoints
+from vtrim.training.restart import Earlier
 from vtrim.training.settings import TrainSettings, option_of
 
 _OPTIONS = {
@@ -15,10 +20,42 @@ _OPTIONS = {
     "draft_shape": "--draft-config",
     "aux_layers": "--aux-layers",
     "target_config": "--target (its config.json)",
+    "target_weights": "--target (the weights of {target})",
     "deepspeed_config": "--deepspeed-config",
     "data_fingerprint": "the data that `vtrim coverage` counted",
 }
+_ORIGIN = "settings.json"
 _BOUNDS = ("max_steps", "epochs", "max_minutes")
+
+
+def check_shared(folder: Path) -> None:
+    """Makes sure that all processes have one and the same folder. All call.
+
+    Raises:
+        InputError: the first process cannot write there, or others do not see what it has written;
+            names the folder and their machines.
+    """
+
+    def leave_sign() -> str:
+        name = f".group-{secrets.token_hex(8)}"
+        write_text(folder / name, "")
+        return name
+
+    sign = from_first(leave_sign)
+    own = (socket.gethostname(), str(folder.resolve()), (folder / sign).exists())
+    everyone = [own] * dist.get_world_size()
+    if len(everyone) > 1:
+        dist.all_gather_object(everyone, own)
+    if is_rank_zero():
+        (folder / sign).unlink(missing_ok=True)
+    blind = sorted({f"{place} on {host}" for host, place, sees in everyone if not sees})
+    if blind:
+        first_host, first_place, _ = everyone[0]
+        raise InputError(
+            f"{', '.join(blind)}: not the run folder of process 0 ({first_place} on {first_host}). "
+            "All processes write the checkpoints together: put the run folder on storage that all "
+            "machines share, under one path."
+        )
 
 
 def prepare_folder(
@@ -36,15 +73,30 @@ def prepare_folder(
     Raises:
         MismatchError: it holds a run with other settings; names the option that differs.
     """
-    origin = folder / "settings.json"
     if restart:
-        remove_tree(folder)
-    if list_checkpoints(folder / "checkpoints"):
-        if not origin.exists():
-            raise InputError(f"{origin}: missing beside checkpoints; --restart trains anew.")
-        _check_same(read_object(origin), settings, identity, processes, origin)
+        Earlier(folder).set_aside()
+    check_begun(folder, settings, identity, processes=processes)
     entry = {"settings": settings.to_dict(), "identity": identity, "processes": processes}
-    write_json(origin, entry)
+    write_json(folder / _ORIGIN, entry)
+
+
+def check_begun(
+    folder: Path, settings: TrainSettings, identity: dict[str, Any], *, processes: int
+) -> None:
+    """Refuses a folder with checkpoints of another run; ``target_weights`` "": not known yet.
+
+    Raises:
+        MismatchError: names the option that differs.
+    """
+    origin = folder / _ORIGIN
+    if not list_checkpoints(folder / "checkpoints"):
+        return
+    if not origin.exists():
+        raise InputError(f"{origin}: missing beside checkpoints; --restart trains anew.")
+    earlier = read_object(origin)
+    if not identity.get("target_weights"):
+        identity = {**identity, "target_weights": earlier["identity"].get("target_weights")}
+    _check_same(earlier, settings, identity, processes, origin)
 
 
 def _check_same(
@@ -75,7 +127,7 @@ def _check_same(
     for name in {**earlier["identity"], **identity}:
         now, before = identity.get(name), earlier["identity"].get(name)
         if now != before:
-            said = _OPTIONS.get(name, option_of(name))
+            said = _OPTIONS.get(name, option_of(name)).format(target=identity.get("target"))
             raise MismatchError(
                 f"{said} differs: {now} now, {before} in the run to resume ({origin}). "
                 "Give the same, or --restart to begin anew."

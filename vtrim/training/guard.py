@@ -34,8 +34,8 @@ def guard_plain_optimizer(engine: Any) -> None:
 
     def step(closure: Any = None) -> Any:
         # the gradients are already the mean over all processes
-        norm = nn.utils.clip_grad_norm_(engine.module.parameters(), limit)
-        optimizer._global_grad_norm = float(norm)
+        norm = float(nn.utils.clip_grad_norm_(engine.module.parameters(), limit))
+        optimizer._global_grad_norm = norm
         optimizer.overflow = not math.isfinite(norm)
         return None if optimizer.overflow else update(closure)
 
@@ -74,4 +74,19 @@ def refuse_more(step: int, bad_steps: int, limit: int, samples: list[int]) -> No
         f"from 0); {bad_steps} step(s) skipped, --max-bad-steps {limit} allows no more. The last "
         "checkpoint is whole. Lower --lr and train anew with --restart, mend those samples, or "
         "give a larger --max-bad-steps and go on."
+    )
+
+
+def refuse_applied(step: int, loss: float, norm: float) -> None:
+    """Stops a run whose weights took a step that is not finite; all processes know both numbers.
+
+    Raises:
+        InputError: names the step and the remedy.
+    """
+    if math.isfinite(loss) and math.isfinite(norm):
+        return
+    raise InputError(
+        f"step {step}: loss {loss:g}, gradient norm {norm:g}, and the step was not skipped: the "
+        "weights are spoilt. The last checkpoint is whole; lower --lr and train anew with "
+        "--restart, or mend the samples and run the same line again."
     )

@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from vtrim.errors import InputError
 from vtrim.training.batch import Features, Rows
 from vtrim.training.loss import Judge, head_loss
 from vtrim.training.ttt import TTTModel
@@ -38,8 +39,10 @@ def heldout_sums(model: TTTModel, rows: Rows, features: Features) -> Tensor:
     steps = model.settings.ttt_steps
     judge = Judge(rows, features, model.teacher_logits, model.settings.loss, model.settings.oov)
     pairs = model.unroll(rows, features).flatten(0, 2)[rows.flat]
-    through = partial(head_loss, coefficient=judge.weight.float(), judge=judge)
+    weight = judge.weight
+    through = partial(head_loss, coefficient=weight, judge=judge)
     _, losses, right = model.draft.lm_head(model.draft.norm(pairs), through=through)
+    losses = losses * weight  # NaN where the target's state is
     shape = (steps, *rows.position.shape)
     agrees = right & (features.best[rows.slot] == _data_token(rows))
     right_at, agrees_at = (_scatter(values, rows.flat, shape) for values in (right, agrees))
@@ -70,8 +73,12 @@ def _scatter(values: Tensor, flat: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 def evaluate(
     model: TTTModel, batches: Iterable[tuple[Rows, Features, bool]], decay: float
-) -> HeldOut:
-    """Sums over the counted batches of all processes, then the measures."""
+) -> HeldOut | None:
+    """Sums over the counted batches of all processes, then the measures; None without a row.
+
+    Raises:
+        InputError: in all processes, where the loss is not finite.
+    """
     steps = model.settings.ttt_steps
     total = torch.zeros(5, steps, dtype=torch.float64)
     for rows, features, counted in batches:
@@ -82,6 +89,13 @@ def evaluate(
         dist.all_reduce(total)
         total = total.cpu()
     loss, right, prefix, oov, rows_ = total
+    if rows_[0] == 0:
+        return None
+    if not loss.isfinite().all():
+        raise InputError(
+            "the held-out loss is not finite: the target or the draft gives NaN on some held-out "
+            "sample. The last checkpoint is whole. Mend the data, or try --dtype fp32."
+        )
     count = rows_.clamp(min=1)
     weights = decay ** torch.arange(steps, dtype=torch.float64)
     return HeldOut(

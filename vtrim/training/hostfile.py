@@ -10,6 +10,7 @@ from pathlib import Path
 from vtrim.errors import InputError, OptionError
 
 _LINE = re.compile(r"(\S+)\s+slots=(\d+)")
+_SHOWN = 60  # characters of a wrong line that its error shows
 _THIS_MACHINE = ("localhost", "127.0.0.1", "::1")
 
 
@@ -55,8 +56,9 @@ def read_hostfile(path: Path, typed: int | None = None) -> Hosts:
             continue
         found = _LINE.fullmatch(text)
         if found is None or int(found[2]) < 1:
+            shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
             raise InputError(
-                f"{path}:{number}: '{text}': write the machine's name and its processes, from 1: "
+                f"{path}:{number}: '{shown}': write the machine's name and its processes, from 1: "
                 "HOST slots=N."
             )
         if found[1] in slots:

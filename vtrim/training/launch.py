@@ -70,13 +70,22 @@ class Launch:
         return [*words, *arguments]
 
     def check(self) -> None:
+        """Refuses options that would do nothing.
+
+        Raises:
+            OptionError: names the option.
+        """
+        if self.hosts is None and self.address is not None:
+            raise OptionError("--master-addr: only a run over a --hostfile has one.")
+        if self.hosts is None and self.processes == 1 and self.port is not None:
+            raise OptionError("--master-port: one process has none; give --num-gpus or leave it.")
+
+    def check_programs(self) -> None:
         """Refuses what the launcher could not start.
 
         Raises:
             OptionError: a program that starts processes on other machines is not installed.
         """
-        if self.hosts is None and self.address is not None:
-            raise OptionError("--master-addr: only a run over a --hostfile has one.")
         if self.here:
             return
         for program in ("pdsh", "ssh"):

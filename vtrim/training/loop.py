@@ -13,11 +13,23 @@ import torch.distributed as dist
 from torch import Tensor
 
 from vtrim.models.draft import Eagle3Draft
-from vtrim.training.checkpoint import barrier, is_rank_zero, kept_states, save_checkpoint
+from vtrim.training.checkpoint import (
+    barrier,
+    broadcast,
+    is_rank_zero,
+    kept_states,
+    save_checkpoint,
+)
 from vtrim.training.data import Split
 from vtrim.training.decode_check import DecodeCheck
 from vtrim.training.feeder import Feeder, Work
-from vtrim.training.guard import bad_samples, guard_plain_optimizer, poisoned, refuse_more
+from vtrim.training.guard import (
+    bad_samples,
+    guard_plain_optimizer,
+    poisoned,
+    refuse_applied,
+    refuse_more,
+)
 from vtrim.training.log import MetricsLog
 from vtrim.training.optimizer import Rates, make_engine
 from vtrim.training.resume import find_resume_point
@@ -101,10 +113,23 @@ class Trainer:
         if point.checkpoint is not None:
             self.state = TrainState(**point.listing["state"])
             self._saved_step = self.state.step
+            self._forget_lost_best(note)
         if is_rank_zero():
             self.log.cut_back(self.state.step, self.state.checked)
         barrier()
         return point.checkpoint is not None
+
+    def _forget_lost_best(self, note: Callable[[str], None]) -> None:
+        """Chooses anew where the best weights, which the state names, are not whole."""
+        problem = self.best.problem(self.state.best["step"]) if self.state.best else None
+        problem = broadcast(problem)
+        if problem is None:
+            return
+        note(f"the best draft so far is lost: {problem}; the best from here on is kept")
+        self.state.best, self.state.worse = {}, 0
+        # this step's check, if there was one, is made again: a finished run has its last weights
+        self.state.checked = min(self.state.checked, self.state.step - 1)
+        self._saved_step = -1
 
     def total_steps(self) -> int | None:
         """The last optimiser step, or None when only time bounds the run."""
@@ -120,10 +145,13 @@ class Trainer:
         save_due = False
         with StopSignal() as signals:
             while True:
-                self._check_when_due()
+                checked = self._check_when_due()
                 if self.is_done():
                     self._save()
                     return True
+                if checked and self._any(signals.received > 0):  # a check may have been long
+                    self._save()
+                    return False
                 if save_due or self.state.step % self.settings.save_every == 0:
                     self._save()
                 totals = self._step(signals, begun)
@@ -159,7 +187,7 @@ class Trainer:
         if self.engine.was_step_applied():
             self._record(totals, work.divisors, rates)
         else:
-            self._skip(work, [s.total for s in sums])
+            self._skip(work, [s.total.detach() for s in sums])
         return totals
 
     def _gather(
@@ -186,12 +214,18 @@ class Trainer:
         return StepTotals(loss, correct, rows, norm, stop > 0, seconds, due > 0)
 
     def _record(self, totals: StepTotals, divisors: Tensor, rates: dict[str, float]) -> None:
-        """Logs the step's loss over all processes, and its learning rates."""
+        """Logs the step's loss over all processes, and its learning rates.
+
+        Raises:
+            InputError: loss or norm is not finite, and yet the step was applied.
+        """
         weights = step_coefficients(divisors.cpu(), self.settings.decay)
+        loss = float((weights * totals.loss).sum())
+        refuse_applied(self.state.step, loss, totals.norm)
         self._last = {
             "kind": "train",
             "step": self.state.step,
-            "loss": float((weights * totals.loss).sum()),
+            "loss": loss,
             **rates,
             "grad_norm": totals.norm,
             "tokens": self.state.tokens,
@@ -213,12 +247,12 @@ class Trainer:
             self.log.append({"kind": "skipped", "step": self.state.step, "samples": samples})
         refuse_more(self.state.step, self.state.bad_steps, self.settings.max_bad_steps, samples)
 
-    def _check_when_due(self) -> None:
+    def _check_when_due(self) -> bool:
         """Measures the draft each ``eval_every`` steps and at the end, once for each step."""
         step = self.state.step
         due = step % self.settings.eval_every == 0 or self.is_done()
         if (step == 0 and not self.check_start) or step == self.state.checked or not due:
-            return
+            return False
         entries = self.selection.check(self.state)
         if self.state.stopped_early:
             entries.append(
@@ -226,6 +260,14 @@ class Trainer:
             )
         for entry in entries if is_rank_zero() else ():
             self.log.append(entry)
+        return True
+
+    def _any(self, said: bool) -> bool:
+        """Whether any process says so. All call."""
+        flag = torch.tensor(float(said), device=self.device)
+        if self.world > 1:
+            dist.all_reduce(flag)
+        return bool(flag > 0)
 
     def _save(self) -> None:
         """A checkpoint of this step, unless there is one; drops weights that none names."""

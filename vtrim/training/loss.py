@@ -42,9 +42,15 @@ class Judge:
 
     @property
     def weight(self) -> Tensor:
-        """[n] 1 where a pair counts in the loss, 0 where its teacher's arg-max is not in D."""
-        best = self.features.best_draft[self.rows.slot]
-        return torch.ones_like(best) if self.oov == "keep" else (best >= 0).long()
+        """[n] 1 where a pair counts in the loss, 0 where its teacher's arg-max is not in D.
+
+        NaN where the target's state is not finite: the whole step is then left out, and counted.
+        """
+        log_z = self.features.log_z
+        counts = torch.ones_like(log_z)
+        if self.oov == "drop":
+            counts = (self.features.best_draft >= 0).to(log_z.dtype)
+        return (counts + 0 * log_z)[self.rows.slot]
 
     def most(self, k: int) -> int:
         """States of a block and pairs of a chunk at most."""

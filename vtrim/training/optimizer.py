@@ -50,7 +50,7 @@ def make_engine(
         config = {**config, "optimizer": _muon(model, settings, config)}
     elif kind in ("", *ADAM):
         plain = {key: value for key, value in config.items() if key != "optimizer"}
-        optimizer = _adam(trained, settings, section(config, "optimizer"))
+        optimizer = adam_of(trained, settings, section(config, "optimizer"))
         engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=plain)
         return engine
     else:
@@ -82,7 +82,7 @@ class Rates:
         return {"muon_lr" if g.get("use_muon") else "lr": float(g["lr"]) for g in self.groups}
 
 
-def _adam(trained: list[Any], settings: TrainSettings, written: dict[str, Any]) -> Any:
+def adam_of(trained: list[Any], settings: TrainSettings, written: dict[str, Any]) -> Any:
     """AdamW, or Adam where the user's config says that decay belongs to the gradient.
 
     torch's own: DeepSpeed's needs a compiler where the run starts, and computes the same.

@@ -17,12 +17,12 @@ from typing import Any
 
 import torch.distributed as dist
 
-from vtrim.errors import InputError, MismatchError
+from vtrim.errors import MismatchError
 from vtrim.training.checkpoint import (
     UNIVERSAL,
     barrier,
-    broadcast,
     drop_newer,
+    from_first,
     is_rank_zero,
     newest_whole,
     remove_tree,
@@ -84,16 +84,7 @@ def find_resume_point(folder: Path) -> ResumePoint:
     Raises:
         InputError: there are checkpoints and none is whole.
     """
-    found: ResumePoint | InputError | None = None
-    if is_rank_zero():
-        try:
-            found = ResumePoint(*newest_whole(folder))
-        except InputError as error:
-            found = error
-    found = broadcast(found)
-    if not isinstance(found, ResumePoint):
-        raise found or InputError(f"{folder}: the first process has not answered.")
-    return found
+    return from_first(lambda: ResumePoint(*newest_whole(folder)))
 
 
 def _is_partitioned(ds_config: dict[str, Any]) -> bool:

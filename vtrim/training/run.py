@@ -40,7 +40,7 @@ from vtrim.vocab import DraftVocab, Ids
 class TrainRequest:
     """What to train, on what, into where. ``facts`` go into the draft's provenance and card.
 
-    cache_features: folder of the feature store; target_weights: fingerprint, needed for it only.
+    cache_features: folder of the feature store; target_weights: fingerprint of the target's.
     """
 
     settings: TrainSettings
@@ -77,6 +77,7 @@ class TrainRequest:
             "init_from": self.start.fingerprint if self.start else None,
             "mix": self.mix or None,
             "target_config": fingerprint_json(self.target_config),
+            "target_weights": self.target_weights,
             "deepspeed_config": self.user_ds_config,
             **{k: self.facts[k] for k in ("target", "data_fingerprint") if k in self.facts},
         }

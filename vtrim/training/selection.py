@@ -1,7 +1,8 @@
 """Which weights are kept, and when a run has stopped getting better.
 
 The draft is judged by its decoded accepted length where that is measured, else by the held-out
-joint prefix; never by its loss: accepted length can fall while loss still falls.
+joint prefix, which also decides between equal lengths; never by its loss: accepted length can fall
+while loss still falls. Of equal drafts the later one is kept, but it is no progress.
 """
 
 from __future__ import annotations
@@ -38,28 +39,34 @@ class Selection:
         """Measures, updates ``state``, keeps better weights; the entries to log. All call."""
         at = {"step": state.step, "seconds": round(state.seconds, 3)}
         entries: list[dict[str, Any]] = []
-        score = None
+        score: list[float] = []
         if self.feeder.split.heldout:
             measured = evaluate(self.model, self.feeder.heldout(), self.settings.decay)
-            state.heldout = {"kind": "heldout", **at, **_rounded(measured)}
-            entries.append(state.heldout)
-            score = state.heldout["joint_prefix"]
+            if measured is not None:
+                state.heldout = {"kind": "heldout", **at, **_rounded(measured)}
+                entries.append(state.heldout)
+                score.append(state.heldout["joint_prefix"])
         if self.decode is not None:
             draft = plain_copy(self.model.draft, self.settings.zero_stage)
             state.decoded = {"kind": "decode", **at, **self.decode.measure(draft)}
             entries.append(state.decoded)
-            score = state.decoded["acceptance_length"]
+            score.insert(0, state.decoded["acceptance_length"])
         state.checked = state.step
         self._judge(state, score)
         return entries
 
-    def _judge(self, state: TrainState, score: float | None) -> None:
-        """Keeps the weights if they are better; None: nothing to judge by, the last are kept."""
-        if score is None or score > state.best.get("score", -1.0):
-            state.best = {"step": state.step, "score": score}
+    def _judge(self, state: TrainState, score: list[float]) -> None:
+        """Keeps the weights unless they are worse; without a measure the last are kept.
+
+        score: measures, the deciding one first.
+        """
+        before = state.best.get("score") or []
+        if not score or score >= before:
+            state.best = {"step": state.step, "score": score or None}
             state.best |= {"heldout": state.heldout, "decoded": state.decoded}
-            state.worse = 0
             self.best.save(self.model.draft, state.step, self.settings.zero_stage)
+        if score > before or not score:
+            state.worse = 0
             return
         state.worse += 1
         patience = self.settings.early_stop

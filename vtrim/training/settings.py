@@ -169,7 +169,7 @@ FREE_ON_RESUME = {
 
 _RANGES: tuple[tuple[str, float, float], ...] = (
     ("ttt_steps", 1, 9),
-    ("decay", 1e-6, 1.0),
+    ("decay", 1e-3, 1.0),
     ("noise", 0.0, 10.0),
     ("learning_rate", 1e-12, 10.0),
     ("muon_lr", 1e-12, 10.0),

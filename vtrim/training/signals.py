@@ -1,8 +1,10 @@
-"""SIGINT and SIGTERM as a wish that the training loop grants after the step in hand."""
+"""SIGINT and SIGTERM: training ends after the step or check in hand, loading at once."""
 
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -30,3 +32,13 @@ class StopSignal:
     ) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """SIGTERM raises KeyboardInterrupt in the block, as SIGINT does; a StopSignal inside wins."""
+    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)

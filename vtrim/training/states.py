@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from vtrim.models.target import Target
-from vtrim.training.batch import TrainSample
+from vtrim.training.batch import TrainSample, to_device
 from vtrim.training.forward import forward_groups
 from vtrim.training.rows import teacher_positions
 
@@ -24,7 +24,8 @@ class SampleStates:
     """What the target says about one sample of T tokens.
 
     aux: [T, 3d]; hidden: [m, d] final states at ``rows.teacher_positions``; best: [m] target id of
-    the arg-max over the full vocabulary; log_z: [m] fp32 log-sum-exp over the full vocabulary.
+    the arg-max over the full vocabulary; log_z: [m] fp32 log-sum-exp over the full vocabulary, not
+    finite where the target's logits are not (``best`` means nothing there).
     """
 
     aux: Tensor
@@ -36,6 +37,10 @@ class SampleStates:
     def nbytes(self) -> int:
         """Size in memory [bytes]."""
         return sum(t.nbytes for t in (self.aux, self.hidden, self.best, self.log_z))
+
+    def is_finite(self) -> bool:
+        """Whether the target said something about every token; waits for the device."""
+        return bool(self.aux.isfinite().all() & self.log_z.isfinite().all())
 
 
 class StateSource(Protocol):
@@ -72,11 +77,11 @@ class OnlineStates:
         ids = np.zeros((len(samples), longest), dtype=np.int64)
         for row, sample in zip(ids, samples, strict=True):
             row[: sample.ids.size] = sample.ids
-        out = self.target.forward(torch.from_numpy(ids).to(self.target.device))
+        out = self.target.forward(to_device(ids, self.target.device))
         judges = [teacher_positions(sample.loss_mask) for sample in samples]
         places = np.concatenate([at + b * longest for b, at in enumerate(judges)])
         counts = [at.size for at in judges]
-        flat = torch.from_numpy(places).to(out.hidden.device)
+        flat = to_device(places, out.hidden.device)
         hidden = out.hidden.flatten(0, 1).index_select(0, flat)
         best, log_z = full_vocabulary(self.target, hidden)
         parts = (hidden.split(counts), best.split(counts), log_z.split(counts))
@@ -127,7 +132,7 @@ def full_vocabulary(target: Target, hidden: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _full_vocabulary(target: Target, hidden: Tensor) -> tuple[Tensor, Tensor]:
-    best = torch.full((hidden.shape[0],), -1, dtype=torch.int64, device=hidden.device)
+    best = torch.zeros(hidden.shape[0], dtype=torch.int64, device=hidden.device)
     top = torch.full(best.shape, torch.finfo(torch.float32).min, device=hidden.device)
     total = torch.zeros_like(top)  # of exp(logit - top)
     for start in range(0, target.vocab_size, CHUNK_COLUMNS):

@@ -50,6 +50,7 @@ class FeatureStore:
             InputError: a shard is cut, or the folder cannot be written.
         """
         self.folder = folder
+        self.target = str((told or {}).get("target", "the target"))
         self.shard_bytes = shard_bytes
         self._own = {"format": FORMAT, **identity}
         self._fingerprint = fingerprint_json(self._own)

@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from vtrim.errors import InputError
 from vtrim.models.target import Target
-from vtrim.training.batch import TrainSample
+from vtrim.training.batch import TrainSample, to_device
 from vtrim.training.estimate import GIB, shown
 from vtrim.training.run_plan import PlannedRun
 from vtrim.training.settings import TrainSettings
@@ -38,16 +38,30 @@ class DiskStates:
     def states(
         self, samples: Sequence[TrainSample], *, heldout: bool = False
     ) -> list[SampleStates]:
-        """See ``StateSource``."""
+        """See ``StateSource``.
+
+        Raises:
+            InputError: the target's states of a sample are not finite; they are not written.
+        """
         keys = [sample_key(sample) for sample in samples]
         known = {key: found for key in keys if (found := self.store.get(key)) is not None}
         missing = {k: s for k, s in zip(keys, samples, strict=True) if k not in known}
         if missing:
             computed = self.inner.states(list(missing.values()), heldout=heldout)
-            for key, state in zip(missing, computed, strict=True):
+            for (key, sample), state in zip(missing.items(), computed, strict=True):
+                if not state.is_finite():
+                    raise self._refused(sample, heldout)
                 self.store.put(key, state)
                 known[key] = state
         return [_on(known[key], self.device) for key in keys]
+
+    def _refused(self, sample: TrainSample, heldout: bool) -> InputError:
+        kind = "held-out" if heldout else "training"
+        return InputError(
+            f"{self.store.target}: its states of {kind} sample {sample.index} (counted from 0) are "
+            f"not finite and are not written to {self.store.folder}. Mend the sample or the "
+            "target, or try --dtype fp32."
+        )
 
     def close(self) -> None:
         """Writes what is still in memory."""
@@ -57,9 +71,7 @@ class DiskStates:
 def _on(states: SampleStates, device: torch.device) -> SampleStates:
     if states.aux.device == device:
         return states
-    return SampleStates(
-        **{name: value.to(device, non_blocking=True) for name, value in vars(states).items()}
-    )
+    return SampleStates(**{name: to_device(value, device) for name, value in vars(states).items()})
 
 
 def make_source(

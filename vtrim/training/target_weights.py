@@ -1,45 +1,39 @@
-"""Which weights a target has, told from its files without reading them whole."""
+"""Which weights a target has, told from its files."""
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
 
+from vtrim.artifacts import fingerprint_bytes, fingerprint_file, fingerprint_json, write_json
 from vtrim.errors import InputError
 from vtrim.models.hub import resolve_model
+from vtrim.models.smollm2 import cache_folder
 
-_SAMPLE = 512  # bytes read at each place
-_PLACES = 8  # places sampled in a tensor, the first and the last bytes among them
-_FILE_PLACES = 1024  # in a file of another format
-_MAX_HEADER = 1 << 30
+REMEMBERED = 16 << 20
+"""Files from this size [bytes] on are read once: to hash one takes longer than a tick of the clock
+that dates it, so a change meanwhile shows."""
+_NO_WEIGHTS = 512  # a *.bin file up to this size [bytes] holds none
 
 
 def weights_fingerprint(name: str, *, revision: str | None = None) -> str:
-    """Fingerprint of a target's weight files: their headers and a sample of every tensor.
+    """Fingerprint of a target's weight files, every byte of them.
+
+    That of a large file is remembered in the user's cache until its size or times change.
 
     Raises:
-        InputError: no weights lie on this machine, or a file is cut.
+        InputError: no weights lie on this machine, or they cannot be read.
     """
     folder = _folder(name, revision)
     files = sorted(folder.glob("*.safetensors"))
-    files = files or [p for p in sorted(folder.glob("*.bin")) if p.stat().st_size > _SAMPLE]
+    files = files or [p for p in sorted(folder.glob("*.bin")) if p.stat().st_size > _NO_WEIGHTS]
     if not files:
         raise InputError(f"{folder}: no weights (*.safetensors or *.bin) here.")
-    digest = hashlib.sha256()
-    for path in files:
-        try:
-            with path.open("rb") as file:
-                header = _header(file) if path.suffix == ".safetensors" else b""
-                digest.update(header)
-                for start in _places(header, path.stat().st_size):
-                    file.seek(start)
-                    digest.update(file.read(_SAMPLE))
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise InputError(f"{path}: cannot be read as weights ({error}).") from error
-    return "sha256:" + digest.hexdigest()
+    try:
+        return fingerprint_json([_fingerprint(path.resolve()) for path in files])
+    except OSError as error:
+        raise InputError(f"{folder}: the weights cannot be read ({error}).") from error
 
 
 def _folder(name: str, revision: str | None) -> Path:
@@ -54,20 +48,17 @@ def _folder(name: str, revision: str | None) -> Path:
         raise InputError(f"{name}: its weights are not on this machine yet.") from error
 
 
-def _header(file: BinaryIO) -> bytes:
-    length = int.from_bytes(file.read(8), "little")
-    header = file.read(length) if 0 < length <= _MAX_HEADER else b""
-    if not header or len(header) < length:
-        raise ValueError("no whole safetensors header")
-    return header
-
-
-def _places(header: bytes, size: int) -> Iterator[int]:
-    if not header:
-        yield from range(0, size, max(1, size // _FILE_PLACES))
-        return
-    tensors = json.loads(header)
-    for name in sorted(set(tensors) - {"__metadata__"}):
-        begin, end = (8 + len(header) + offset for offset in tensors[name]["data_offsets"])
-        last = max(begin, end - _SAMPLE)
-        yield from sorted({begin + (last - begin) * i // (_PLACES - 1) for i in range(_PLACES)})
+def _fingerprint(path: Path) -> str:
+    status = path.stat()
+    if status.st_size < REMEMBERED:
+        return fingerprint_file(path)
+    state = [str(path), status.st_size, status.st_mtime_ns, status.st_ctime_ns]
+    note = cache_folder() / "weights" / fingerprint_bytes(str(path).encode())[7:]
+    with suppress(OSError, ValueError):
+        *known, fingerprint = json.loads(note.read_text(encoding="utf-8"))
+        if known == state and isinstance(fingerprint, str):
+            return fingerprint
+    fingerprint = fingerprint_file(path)
+    with suppress(InputError):  # a cache that cannot be written costs time only
+        write_json(note, [*state, fingerprint])
+    return fingerprint

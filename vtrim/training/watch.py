@@ -166,11 +166,12 @@ def watched(folder: Path) -> Iterator[None]:
     try:
         yield
     except VtrimError as error:
-        if watch.world > 1 and (watch.rank == 0 or isinstance(error, OwnError)):
-            watch.mark_told()  # the command line prints it
-        elif watch.world > 1:
+        if watch.world > 1:
             what = f"process {watch.rank} of {watch.world}: {' '.join(str(error).split())}"
-            watch.tell(what, aloud=False)  # for process 0 to say, unless it meets the same
+            with suppress(OSError):  # the disk may be full; those of this machine see it end
+                if watch.rank == 0 or isinstance(error, OwnError):
+                    watch.mark_told()  # the command line prints it
+                watch.tell(what, aloud=False)  # else for process 0, unless it meets the same
         raise
     except Exception:
         found = _look_again(watch)

@@ -52,6 +52,17 @@ class BestWeights:
         except SafetensorError as error:
             raise InputError(f"{path}: not whole ({error}); --restart trains anew.") from error
 
+    def problem(self, step: int) -> str | None:
+        """Why the weights of ``step`` cannot be opened; None where they can."""
+        from safetensors import SafetensorError, safe_open
+
+        path = self._file(step)
+        try:
+            with safe_open(path, framework="pt"):
+                return None
+        except (OSError, SafetensorError) as error:
+            return f"{path} cannot be opened ({error})"
+
     def prune(self, keep: Collection[int]) -> None:
         """Deletes all files but those of the steps in ``keep``."""
         if not self.folder.exists():

@@ -148,6 +148,28 @@ def _lock(file: BinaryIO, path: Path) -> None:
         return
 
 
+def check_url(url: str) -> None:
+    """Refuses a database URL that cannot be read or whose driver is missing; opens nothing.
+
+    Raises:
+        OptionError: it is such a one.
+    """
+    from sqlalchemy import create_engine
+
+    try:
+        create_engine(url).dispose()
+    except Exception as error:  # whatever SQLAlchemy and its drivers raise
+        raise _not_opened(url, error) from error
+
+
+def _not_opened(url: str, error: Exception) -> OptionError:
+    reason = " ".join(str(error).split()) or repr(error)
+    return OptionError(
+        f"--storage {url}: cannot be opened ({reason[:200]}). Name a journal file or a URL "
+        "such as sqlite:///trials.db."
+    )
+
+
 def _database(url: str) -> Iterator[OpenStorage]:
     """The database of that URL; what goes wrong in it later is named too."""
     try:
@@ -155,11 +177,7 @@ def _database(url: str) -> Iterator[OpenStorage]:
 
         storage = RDBStorage(url)
     except Exception as error:  # whatever SQLAlchemy and its drivers raise
-        reason = " ".join(str(error).split()) or repr(error)
-        raise OptionError(
-            f"--storage {url}: cannot be opened ({reason[:200]}). Name a journal file or a URL "
-            "such as sqlite:///trials.db."
-        ) from error
+        raise _not_opened(url, error) from error
     try:
         yield OpenStorage(storage)
     except (OptunaError, SQLAlchemyError) as error:
