@@ -15,7 +15,7 @@ test: $(VENV)/dev.done
 	$(BIN)/lint-imports
 	$(BIN)/python -c "from vtrim.models.smollm2 import ensure_smollm2; ensure_smollm2()"
 	$(BIN)/python tests/fetch_tokenizers.py
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(VENV)/dev.done
 	$(BIN)/ruff check --fix .

@@ -62,7 +62,7 @@ def _check_request(call: TrainCall) -> None:
     heads, groups = shape.num_attention_heads, shape.num_key_value_heads
     if heads % groups or shape.head_dim % 2:
         raise InputError(
-            f"{call.draft_config or call.run.target_config}: {heads} heads of {shape.head_dim} with "
+            f"{call.draft_config or call.run.target_config}: {heads} heads of {shape.head_dim} on "
             f"{groups} key/value heads: heads must share those evenly, and have an even size."
         )
     if call.aux_layer_ids is not None:

@@ -102,7 +102,7 @@ def try_sections(config: dict[str, Any], settings: TrainSettings, origin: str) -
 
 
 def _optimizer(one: Any, config: Mapping[str, Any], settings: TrainSettings, origin: str) -> Any:
-    """The optimizer for ``one``; AdamW in place of those that need a compiler or tagged matrices."""
+    """The optimizer for ``one``; AdamW in place of one that needs a compiler or tagged matrices."""
     import torch
 
     kind, written = optimizer_kind(config), section(config, "optimizer")
@@ -144,15 +144,15 @@ def _check_own(made: Any, params: Mapping[str, Any], origin: str) -> None:
 def _check_torch_scheduler(
     made: Any, config: Mapping[str, Any], settings: TrainSettings, origin: str
 ) -> None:
-    """Refuses torch's schedulers where DeepSpeed wraps the optimizer: they take torch's own only."""
+    """Refuses torch's schedulers where DeepSpeed wraps the optimizer: they take torch's."""
     if not made.__module__.startswith("torch."):
         return
     stage = int(config["zero_optimization"].get("stage", 0))
     if stage >= 1 or settings.dtype == "bf16":
         raise OptionError(
             f"{origin}: scheduler.type {config['scheduler']['type']} is torch's, which DeepSpeed "
-            f"takes with stage 0 and fp32 only (stage {stage}, {settings.dtype} here). Use WarmupLR, "
-            "WarmupDecayLR or WarmupCosineLR, or leave the section out."
+            f"takes with stage 0 and fp32 only (stage {stage}, {settings.dtype} here). Use "
+            "WarmupLR, WarmupDecayLR or WarmupCosineLR, or leave the section out."
         )
 
 
