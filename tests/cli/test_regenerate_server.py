@@ -120,10 +120,10 @@ def test_ids_and_mask_are_recorded_where_the_server_tells_them(
 def spelling(tokenizer: Any) -> Any:
     """Answers with ids of that tokenizer, the second and all later rows with text."""
 
-    def script(body: dict[str, Any], count: int) -> Answer:
+    def script(_body: dict[str, Any], count: int) -> Answer:
         text = "" if count == 1 else " the  cat"
         found = completion(text, prompt_token_ids=[1])
-        found["choices"][0]["token_ids"] = tokenizer.encode("the cat") + [tokenizer.eos_token_id]
+        found["choices"][0]["token_ids"] = [*tokenizer.encode("the cat"), tokenizer.eos_token_id]
         return Answer(body=found)
 
     return script

@@ -80,7 +80,8 @@ def test_the_decoded_length_chooses_the_weights_and_is_measured_by_any_number_of
     )  # fmt: skip
     decoded = run.entries("decode")
     assert [e["step"] for e in decoded] == [10, 20, 30]
-    best = max(decoded, key=lambda e: e["acceptance_length"])
+    held = {e["step"]: e["joint_prefix"] for e in run.entries("heldout")}
+    best = max(decoded, key=lambda e: (e["acceptance_length"], held[e["step"]], e["step"]))
     assert run.result()["best_step"] == best["step"]
     assert run.result()["decoded_acceptance_length"] == best["acceptance_length"]
     assert len(best["acceptance_by_position"]) == 3

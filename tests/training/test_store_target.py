@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 from safetensors.torch import load_file, save_file
 
 from vtrim.artifacts import fingerprint_file
@@ -39,19 +40,15 @@ def test_a_target_trained_on_in_any_one_tensor_has_others(copy: Path) -> None:
     assert len(found) == 1 + len(list(tensors)[::7])
 
 
-def test_one_retrained_row_anywhere_in_the_embedding_is_seen(copy: Path) -> None:
-    path = copy / "model.safetensors"
-    tensors = load_file(path)
-    embedding = tensors["model.embed_tokens.weight"]
-    found = {weights_fingerprint(str(copy))}
-    for row in range(embedding.shape[0]):
-        changed = embedding.clone()
-        changed[row] += 1
-        save_file(
-            {**tensors, "model.embed_tokens.weight": changed}, path, metadata={"format": "pt"}
-        )
-        found.add(weights_fingerprint(str(copy)))
-    assert len(found) == 1 + embedding.shape[0]
+def test_one_retrained_row_anywhere_in_the_embedding_is_seen(tmp_path: Path) -> None:
+    embedding = torch.zeros(2000, 64)
+    found = set()
+    for row in range(0, 2000, 37):
+        embedding[row] += 1
+        save_file({"embed": embedding}, tmp_path / "model.safetensors")
+        found.add(weights_fingerprint(str(tmp_path)))
+        embedding[row] -= 1
+    assert len(found) == 55
 
 
 def test_a_large_file_is_read_once_until_it_changes(

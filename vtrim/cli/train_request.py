@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any
 
 from vtrim.artifacts import check_match, fingerprint_json, read_json
@@ -68,7 +68,7 @@ def _check_request(call: TrainCall) -> None:
     if call.aux_layer_ids is not None:
         check_aux_layers(call.aux_layer_ids, shape.num_target_layers, "--aux-layers")
     if call.cache_features is not None:
-        _check_writable(call.cache_features)
+        _check_store(call, call.cache_features, shape.num_target_layers)
     if not call.restart and any(call.run.train.glob("checkpoints/*")):
         from vtrim.training.folder import check_begun
 
@@ -91,16 +91,36 @@ def _check_target(call: TrainCall) -> None:
     )
 
 
+def _check_store(call: TrainCall, folder: Path, num_layers: int) -> None:
+    """Refuses a folder that is none, could not be written, or holds other states.
+
+    The target's weights are compared later: they may be yet to be downloaded.
+    """
+    manifest = folder / "manifest.json"
+    if not manifest.exists():
+        _check_writable(folder)
+        return
+    from vtrim.models.target import default_aux_layers
+    from vtrim.training.store import check_manifest
+
+    config = fingerprint_json(read_json(call.run.target_config))
+    layers = call.aux_layer_ids or default_aux_layers(num_layers)
+    own = {"target_config": config, "aux_layer_ids": list(layers)}
+    check_manifest(manifest, {**own, "dtype": call.resolved.dtype})
+
+
 def _check_writable(folder: Path) -> None:
-    """Refuses a folder of target states that is none, or that could not be made or written."""
     there = next(p for p in (folder.absolute(), *folder.absolute().parents) if p.exists())
     if not there.is_dir():
         raise InputError(f"--cache-features {folder}: {there} is a file. Name a folder.")
-    if not os.access(there, os.W_OK | os.X_OK):
+    try:
+        with TemporaryFile(dir=there):
+            pass
+    except OSError as error:
         raise InputError(
-            f"--cache-features {folder}: {there} cannot be written. Name a folder that can, or "
-            "leave the option out."
-        )
+            f"--cache-features {folder}: {there} cannot be written ({error.strerror or error}). "
+            "Name a folder that can, or leave the option out."
+        ) from error
 
 
 def _facts(call: TrainCall) -> dict[str, Any]:

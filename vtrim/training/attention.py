@@ -179,9 +179,11 @@ def flex_mask(rows: Rows) -> Any:
     def sees(_batch: Tensor, _head: Tensor, row: Tensor, key: Tensor) -> Tensor:
         return (key <= position[row]) & (key >= start[row])
 
-    tiles = [part for table in _tiles(rows) for part in _ordered(table, position.device)]
+    part, whole = (_ordered(table, position.device) for table in _tiles(rows))
     lengths = position.numel(), rows.length
-    return BlockMask.from_kv_blocks(*tiles, BLOCK_SIZE=_TILE, mask_mod=sees, seq_lengths=lengths)
+    return BlockMask.from_kv_blocks(
+        *part, *whole, BLOCK_SIZE=_TILE, mask_mod=sees, seq_lengths=lengths
+    )
 
 
 def _tiles(rows: Rows) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:

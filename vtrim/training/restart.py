@@ -58,7 +58,7 @@ def training_lock(root: Path) -> Iterator[None]:
     """
     path = root / ".train.lock"
     try:
-        file = path.open("w")
+        file = path.open("a")
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror or error}).") from error
     with file:

@@ -145,6 +145,19 @@ def _open_manifest(folder: Path, own: dict[str, Any], told: dict[str, Any]) -> N
         if any(folder.glob(_SHARDS)):
             raise InputError(f"{path}: no such file, but shards are there. Choose another folder.")
         write_json(path, {"vtrim": __version__, **own, **told})
+    check_manifest(path, own)
+    for left in folder.glob(f".{_SHARDS}.*.tmp"):
+        with suppress(OSError):
+            if time.time() - left.stat().st_mtime > _STALE_S:
+                left.unlink()
+
+
+def check_manifest(path: Path, own: dict[str, Any]) -> None:
+    """Refuses a store whose states depend on something else than ``own`` says.
+
+    Raises:
+        MismatchError: names the first that differs.
+    """
     there = read_object(path)
     for name, value in own.items():
         check_match(
@@ -154,10 +167,6 @@ def _open_manifest(folder: Path, own: dict[str, Any], told: dict[str, Any]) -> N
             str(path),
             "Give another folder to --cache-features, or delete this one.",
         )
-    for left in folder.glob(f".{_SHARDS}.*.tmp"):
-        with suppress(OSError):
-            if time.time() - left.stat().st_mtime > _STALE_S:
-                left.unlink()
 
 
 def free_bytes(folder: Path) -> int:
