@@ -303,7 +303,7 @@ def test_a_run_folder_in_use_is_refused(vtrim: Vtrim, recipe: Path, tmp_path: Pa
         ),
         ("regenerate={server: foo}", "regenerate: --server foo: write it as"),
         ("regenerate={top_p: 3}", "regenerate: --top-p 3.0: must be"),
-        ("regenerate={temperature: nan}", "regenerate: --temperature nan"),
+        ("regenerate={temperature: inf}", "regenerate: --temperature inf"),
         ("regenerate={device: tpu}", "regenerate: --device tpu: no such device"),
         ("regenerate={dtype: x}", "regenerate: --dtype x: unknown"),
         (

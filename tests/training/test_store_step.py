@@ -264,7 +264,12 @@ def test_memory_keeps_states_only_where_samples_come_again(
     source = make_source(target, make_settings(), None, IDENTITY)
     prepare_source(source, target, make_plan(target, source, **changes), lambda _: None)
     assert isinstance(source, MemoryStates)
-    assert (source.limit > 0) == kept
+    one, again = make_samples(2)
+    source.states([one])
+    source.states([again], heldout=True)
+    assert source.keeps_training == kept
+    training = {(False, one.index)} if kept else set()
+    assert set(source._kept) == {*training, (True, again.index)}
 
 
 def test_a_disk_too_small_is_refused_with_both_numbers(

@@ -75,6 +75,7 @@ def train_draft(
     from vtrim.cli.train_launch import plan_launch, train_through_launcher
     from vtrim.cli.train_steps import train_in_group
     from vtrim.training.launch import is_launched
+    from vtrim.training.signals import interruptible
 
     launch = plan_launch(num_gpus, hostfile, master_addr, master_port)
     call = TrainCall(
@@ -100,7 +101,8 @@ def train_draft(
         common.emit_json(planned) if as_json else show_plan(planned)
         return
     several = (launch.processes > 1 or hostfile is not None) and not is_launched()
-    result = train_through_launcher(call, launch) if several else train_in_group(call)
+    with interruptible():  # until loop or launcher take over, SIGTERM ends it as Ctrl-C does
+        result = train_through_launcher(call, launch) if several else train_in_group(call)
     if result is not None:
         common.emit_json(result) if as_json else _show(result)
 

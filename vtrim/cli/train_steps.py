@@ -16,7 +16,6 @@ from vtrim.cli.train_launch import RESULT, train_device
 from vtrim.cli.train_request import check, make_request
 from vtrim.errors import OptionError
 from vtrim.training.launch import LAUNCHED_ENV, join_group
-from vtrim.training.signals import interruptible
 
 if TYPE_CHECKING:
     from vtrim.training.loop import Progress
@@ -28,19 +27,18 @@ def train_in_group(call: TrainCall) -> dict[str, Any] | None:
     from vtrim.training.restart import training_lock
 
     first = os.environ.get("RANK", "0") == "0"
-    with interruptible():
-        check(call, call.processes)
-        with training_lock(call.run.root) if first else nullcontext():
-            common.hush_libraries()
-            common.hush_deepspeed()
-            device = join_group(train_device(call.device))
-            from vtrim.training.watch import watched
+    check(call, call.processes)
+    with training_lock(call.run.root) if first else nullcontext():
+        common.hush_libraries()
+        common.hush_deepspeed()
+        device = join_group(train_device(call.device))
+        from vtrim.training.watch import watched
 
-            with watched(call.run.train):
-                request, result = _train(call, device)
-            if result is None:
-                raise KeyboardInterrupt
-            return _record(call, request, result) if first else None
+        with watched(call.run.train):
+            request, result = _train(call, device)
+        if result is None:
+            raise KeyboardInterrupt
+        return _record(call, request, result) if first else None
 
 
 def _train(call: TrainCall, device: str) -> tuple[TrainRequest, dict[str, Any] | None]:

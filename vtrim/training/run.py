@@ -29,9 +29,9 @@ from vtrim.training.loop import Progress, Trainer
 from vtrim.training.mix import SourceShare, mixed
 from vtrim.training.run_plan import PlannedRun
 from vtrim.training.settings import TrainSettings
-from vtrim.training.sharded import spread_target
-from vtrim.training.states import StateSource
-from vtrim.training.store_source import make_source, prepare_source
+from vtrim.training.sharded import InStep, spread_target
+from vtrim.training.states import MemoryStates, StateSource
+from vtrim.training.store_source import DiskStates, make_source, prepare_source
 from vtrim.training.teacher import Teacher
 from vtrim.vocab import DraftVocab, Ids
 
@@ -103,32 +103,14 @@ def train(
     split = split_samples(samples, settings.mask_alignment)
     split, shares = mixed(split, request.mix, settings.seed)
     world = dist.get_world_size()
-    shape = request.shape
     config = deepspeed_config(
-        settings, world, request.user_ds_config, request.ds_origin, shape.hidden_size
+        settings, world, request.user_ds_config, request.ds_origin, request.shape.hidden_size
     )
-    target_size = sum(p.numel() for p in target.model.parameters())
-    spread = spread_target(target, note) if settings.shard_target else None
-    told = {k: v for k, v in request.facts.items() if k == "tokenizer_fingerprint"}
-    source = make_source(target, settings, request.cache_features, request.states_identity(), told)
-    planned = PlannedRun(
-        settings=settings,
-        processes=world,
-        shape=shape,
-        target_shape=DraftShape.from_target_config(request.target_config),
-        draft_vocab_size=vocab.size,
-        target_parameters=target_size,
-        split=split,
-        held=source.held,
-    )
-    if is_rank_zero():
-        note(planned.memory_line(target.device.type))
-    prepare_source(source, target, planned, note)
+    source, spread = _source(request, target, split, note)
     draft = _first_draft(request, target, note)
     teacher = _teacher(target, vocab, settings, spread.source(source) if spread else source)
-    decode = make_check(
-        target, split.heldout, settings, request.stop_ids, shape.max_position_embeddings
-    )
+    positions = request.shape.max_position_embeddings
+    decode = make_check(target, split.heldout, settings, request.stop_ids, positions)
     trainer = Trainer(draft, teacher, split, settings, config, request.folder, decode)
     trainer.check_start = request.start is not None
     _describe(split, trainer, draft, target, note)
@@ -152,9 +134,34 @@ def train(
     if shares:
         result["sources"] = {name: share.to_dict() for name, share in shares.items()}
     if is_rank_zero():
-        _write_draft(request, target, shape, result)
+        _write_draft(request, target, request.shape, result)
     barrier()
     return result
+
+
+def _source(
+    request: TrainRequest, target: Target, split: Split, note: Callable[[str], None]
+) -> tuple[DiskStates | MemoryStates, InStep | None]:
+    """Where target states come from, ready to be read; says what that costs."""
+    settings = request.settings
+    parameters = sum(p.numel() for p in target.model.parameters())
+    spread = spread_target(target, note) if settings.shard_target else None
+    told = {k: v for k, v in request.facts.items() if k == "tokenizer_fingerprint"}
+    source = make_source(target, settings, request.cache_features, request.states_identity(), told)
+    planned = PlannedRun(
+        settings=settings,
+        processes=dist.get_world_size(),
+        shape=request.shape,
+        target_shape=DraftShape.from_target_config(request.target_config),
+        draft_vocab_size=request.vocab.size,
+        target_parameters=parameters,
+        split=split,
+        held=source.held,
+    )
+    if is_rank_zero():
+        note(planned.memory_line(target.device.type))
+    prepare_source(source, target, planned, note)
+    return source, spread
 
 
 def _first_draft(request: TrainRequest, target: Target, note: Callable[[str], None]) -> Eagle3Draft:

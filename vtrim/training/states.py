@@ -99,6 +99,7 @@ class MemoryStates:
     def __init__(self, inner: StateSource, limit: int) -> None:
         self.inner = inner
         self.limit = limit
+        self.keeps_training = True
         self.used = 0
         self._kept: dict[tuple[bool, int], SampleStates] = {}
 
@@ -113,7 +114,8 @@ class MemoryStates:
             computed = self.inner.states(list(missing.values()), heldout=heldout)
             for key, state in zip(missing, computed, strict=True):
                 known[key] = state
-                if self.used + state.nbytes <= self.limit:
+                wanted = self.keeps_training or heldout
+                if wanted and self.used + state.nbytes <= self.limit:
                     self._kept[key] = state
                     self.used += state.nbytes
         return [known[key] for key in keys]

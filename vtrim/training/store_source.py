@@ -106,8 +106,7 @@ def prepare_source(
         InputError: the disk cannot hold what is missing, or a shard is damaged.
     """
     if isinstance(source, MemoryStates):
-        if run.meets_samples_once:
-            source.limit = 0
+        source.keeps_training = not run.meets_samples_once  # held-out ones come at every check
         return
     folder = source.store.folder
     if run.missing:
