@@ -14,10 +14,10 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from vtrim import __version__
-from vtrim.errors import InputError, MismatchError
+from vtrim.errors import InputError, MismatchError, VtrimError
 
 RUN_ENV = "VTRIM_RUN"
 DEFAULT_RUN = "vtrim-run"
@@ -63,6 +63,26 @@ def write_text(path: Path, text: str) -> None:
     """Writes ``text`` as UTF-8, atomically."""
     with atomic_path(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def lock_file(file: IO[Any], taken: VtrimError) -> None:
+    """Locks an open file until it is closed, by whatever way the process ends.
+
+    Systems and file systems without locks go on without.
+
+    Raises:
+        VtrimError: ``taken``, when another process holds it.
+    """
+    try:
+        import fcntl
+    except ImportError:  # not a POSIX system
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise taken from error
+    except OSError:  # Lustre without flock, say
+        return
 
 
 def write_json(path: Path, value: Any) -> None:

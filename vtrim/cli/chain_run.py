@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import signal
 import subprocess
 import sys
@@ -13,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
-from vtrim.artifacts import Run
+from vtrim.artifacts import Run, lock_file
 from vtrim.cli import common
 from vtrim.cli.chain import Step
 from vtrim.cli.chain_state import (
@@ -195,11 +194,9 @@ def _locked(run: Run) -> Iterator[IO[str]]:
     """
     run.root.mkdir(parents=True, exist_ok=True)
     with (run.root / ".lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise InputError(
-                f"{run.root}: another `vtrim run` is at work here. Wait for it, stop it, or name "
-                "another run folder with --run."
-            ) from error
+        taken = InputError(
+            f"{run.root}: another `vtrim run` is at work here. Wait for it, stop it, or name "
+            "another run folder with --run."
+        )
+        lock_file(file, taken)
         yield file

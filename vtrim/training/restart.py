@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from vtrim.artifacts import lock_file
 from vtrim.errors import InputError
 from vtrim.training.checkpoint import list_checkpoints, remove_tree
 
@@ -62,13 +62,9 @@ def training_lock(root: Path) -> Iterator[None]:
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror or error}).") from error
     with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise InputError(
-                f"{root}: another `vtrim train-draft` is at work here. Wait for it, stop it, or "
-                "name another run folder with --run."
-            ) from error
-        except OSError:  # a file system without locks (Lustre, say) trains all the same
-            pass
+        taken = InputError(
+            f"{root}: another `vtrim train-draft` is at work here. Wait for it, stop it, or "
+            "name another run folder with --run."
+        )
+        lock_file(file, taken)
         yield

@@ -19,7 +19,7 @@ from optuna.exceptions import OptunaError
 from optuna.storages import BaseStorage, InMemoryStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend
 
-from vtrim.artifacts import atomic_path
+from vtrim.artifacts import atomic_path, lock_file
 from vtrim.errors import InputError, OptionError
 
 _START = b'{"op_code":'  # of every line that Optuna writes
@@ -127,25 +127,12 @@ def _locked(path: Path) -> Iterator[BinaryIO]:
             "folder that exists, or a URL such as sqlite:///trials.db."
         ) from error
     with file:
-        _lock(file, path)
-        yield file
-
-
-def _lock(file: BinaryIO, path: Path) -> None:
-    """Locks the file until it is closed, by whatever way the process ends."""
-    try:
-        import fcntl
-    except ImportError:  # not a POSIX system
-        return
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise OptionError(
+        taken = OptionError(
             f"{path}: another search is writing to this journal. Wait for it or name another "
             "--storage."
-        ) from error
-    except OSError:  # a file system without locks
-        return
+        )
+        lock_file(file, taken)
+        yield file
 
 
 def check_url(url: str) -> None:
