@@ -234,6 +234,15 @@ def test_padding_and_batch_mates_change_nothing() -> None:
     torch.testing.assert_close(sums(samples), alone, **CLOSE)
 
 
+def test_on_a_cpu_states_do_not_depend_on_batch_mates_to_the_last_bit() -> None:
+    source, samples = OnlineStates(_target("llama")), _samples()
+    together = source.states(samples)
+    for sample, state in zip(samples, together, strict=True):
+        (alone,) = source.states([sample])
+        for name, value in vars(state).items():
+            assert torch.equal(value, getattr(alone, name)), name
+
+
 def test_states_kept_in_memory_give_the_same_features() -> None:
     target, samples = _target("llama"), _samples()
     bins = _one_by_one(samples)
