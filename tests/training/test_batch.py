@@ -164,4 +164,7 @@ def test_the_stored_states_are_not_written_over_by_noise() -> None:
 
 
 def test_the_padding_of_a_pass_is_told() -> None:
-    assert 0 < _feeder().padding() < 0.2
+    feeder = _feeder()
+    assert feeder.padding() == 0  # on a CPU each sample goes alone
+    feeder.device = "cuda:0"
+    assert 0 < feeder.padding() < 0.2
