@@ -247,6 +247,7 @@ def test_an_interrupt_ends_at_once_though_replies_are_in_flight(
                 "-o", str(output), "--server", server.url, "--concurrency", "4",
             ],
             stderr=subprocess.PIPE, text=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         )  # fmt: skip
         _wait_for(server, 9)
         process.send_signal(signal.SIGINT)
