@@ -74,7 +74,7 @@ class OnlineStates:
     def _groups(self, lengths: list[int]) -> list[list[int]]:
         """Which samples share a forward.
 
-        On a CPU none: it is as fast (see ``forward``), and what the target says of a sample then
+        On a CPU none: it costs 5 % (see ``forward``), and what the target says of a sample then
         depends on that sample alone, to the last bit, however often it is computed again.
         """
         if self.target.device.type == "cpu":
