@@ -29,6 +29,7 @@ from vtrim.decoding.engine import Engine
 from vtrim.decoding.generation import GenerationSettings
 from vtrim.models.draft import Eagle3Draft
 from vtrim.models.hub import load_config, load_tokenizer
+from vtrim.models.layout import draft_config, save_draft
 from vtrim.models.target import Target, load_target
 from vtrim.shape import DraftShape
 from vtrim.training.batch import TrainSample
@@ -135,6 +136,7 @@ def main() -> None:
     parser.add_argument("--cpu", type=float, default=120)
     parser.add_argument("--target", default="smollm2")
     parser.add_argument("--name", default="row")
+    parser.add_argument("--save", type=Path, help="keeps the draft in this folder")
     parser.add_argument("changes", nargs="*", help="k=4096 tokens=157000 loss=kl ...")
     arguments = parser.parse_args()
     sys.stdout.write(json.dumps(measure(arguments)) + "\n")
@@ -177,6 +179,10 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
             raise SystemExit("no held-out row to measure")
         decoded = decode(model.draft, target, arguments.prompts, arguments.num_prompts)
     source.close()
+    if arguments.save:
+        facts = {"target": arguments.target, "study": arguments.name, **trained, **decoded}
+        config = draft_config(shape, vocab, None, load_config(arguments.target), facts)
+        save_draft(arguments.save, model.draft, vocab, config, json.dumps(facts))
     return {
         "name": arguments.name,
         "changes": arguments.changes,

@@ -8,12 +8,14 @@ were accepted. Shapes: R rows, L drafted tokens, d hidden size, k draft vocabula
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from vtrim.decoding.cache import DraftCache
-from vtrim.decoding.protocol import Proposal
+from vtrim.decoding.protocol import Ask, Proposal
 from vtrim.decoding.sampling import Purpose, draw, law
 from vtrim.models.draft import Attend, Eagle3Draft
 
@@ -30,52 +32,60 @@ class ChainDrafter:
         self._groups = draft.shape.num_attention_heads // draft.shape.num_key_value_heads
         self.cache = DraftCache(draft.shape, 0, draft.fc.weight)
 
-    def start(self, capacity: int) -> None:
+    def open(self, slots: int, capacity: int) -> None:
         """Forgets everything; makes room for ``capacity`` rows."""
+        del slots
         if self.cache.capacity < capacity:
             self.cache = DraftCache(self.draft.shape, capacity, self.draft.fc.weight)
         self.cache.committed = 0
 
-    def extend(self, aux: Tensor, tokens: Tensor) -> Tensor:
+    def prefill(self, slot: int, tokens: Sequence[int], aux: Tensor) -> None:
+        """Commits the first R rows of a sequence. aux: [R, 3d]."""
+        del slot
+        self.cache.committed = 0
+        if aux.shape[0]:
+            self.extend(aux, tokens[1 : aux.shape[0] + 1])
+
+    def extend(self, aux: Tensor, tokens: Sequence[int]) -> Tensor:
         """Commits R rows; returns their pre-norm outputs [1, R, d].
 
-        aux: [1, R, 3d] the target's states; tokens: [R] the token after each of them.
+        aux: [R, 3d] the target's states; tokens: [R] the token after each of them.
         """
-        # A slice [:, i:j] keeps the stride of its whole in dimension 0, and a product with it then
-        # runs as a batch: 8 times slower in bf16 on a CPU.
-        hidden = self.draft.fuse(aux[0].to(self.dtype))[None]
+        hidden = self.draft.fuse(aux.to(self.dtype))[None]
         start = self.cache.committed
-        out = self._rows(tokens, hidden, start)
-        self.cache.committed = start + tokens.shape[0]
+        out = self._rows(torch.tensor(tokens, device=aux.device), hidden, start)
+        self.cache.committed = start + len(tokens)
         return out
 
     def propose(
-        self,
-        aux: Tensor,
-        tokens: Tensor,
-        num_draft_tokens: int,
-        *,
-        temperature: float,
-        seed: tuple[int, int],
-    ) -> Proposal:
-        """The chain after the last of ``tokens``; ``seed`` is (seed, prompt)."""
-        hidden = self.extend(aux, tokens)[0, -1:][None]  # not a slice: see ``extend``
+        self, asks: Sequence[Ask], num_draft_tokens: int, *, temperature: float, seed: int
+    ) -> list[Proposal]:
+        """The chain behind each sequence."""
+        return [
+            self._chain(ask, min(num_draft_tokens, ask.room), temperature, seed) for ask in asks
+        ]
+
+    def _chain(self, ask: Ask, length: int, temperature: float, seed: int) -> Proposal:
+        # A slice [:, i:j] keeps the stride of its whole in dimension 0, and a product with it then
+        # runs as a batch: 8 times slower in bf16 on a CPU.
+        hidden = self.extend(ask.aux, ask.fresh)[0, -1:][None]
         position = self.cache.committed + 1  # of the first drafted token
         drafted: list[Tensor] = []
         scores: list[Tensor] = []
-        while True:
+        for step in range(length):
+            if step:
+                hidden = self._rows(drafted[-1], hidden, position + step - 2)
             logits = self.draft.logits(hidden)[0].float()
             if temperature == 0:
                 index = logits.argmax(dim=-1)
             else:
                 logits = law(logits, temperature)
-                place = (*seed, position + len(drafted))
+                place = (seed, ask.prompt, position + step)
                 index = draw(logits.exp(), place, Purpose.DRAFT)
             scores.append(logits)
             drafted.append(self.draft.vocab_ids[index])
-            if len(drafted) == num_draft_tokens:
-                break
-            hidden = self._rows(drafted[-1], hidden, position + len(drafted) - 2)
+        if not drafted:
+            return Proposal.nothing(hidden.device)
         log_q = torch.cat(scores).log_softmax(-1)  # changes nothing where a law was drawn from
         return Proposal(
             tokens=torch.cat(drafted),

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from vtrim.decoding.cache import TargetCache
 from vtrim.decoding.generation import Generation, GenerationSettings, SequenceState
-from vtrim.decoding.protocol import Acceptor, Drafter, Proposal, Verdict, Verification
+from vtrim.decoding.protocol import Acceptor, Ask, Drafter, Proposal, Verdict, Verification
 from vtrim.decoding.sampling import target_token
 from vtrim.decoding.stopwatch import Stopwatch
 from vtrim.errors import InputError
@@ -85,7 +85,7 @@ class Engine:
     ) -> Generation:
         self.check_prompt(prompt_ids)
         watch = Stopwatch(self.target.device)
-        sequence = self._prefill(prompt_ids, settings, prompt, drafts=acceptor is not None)
+        sequence = self._prefill(prompt_ids, settings, acceptor, prompt)
         watch.lap("prefill")
         while not sequence.done:
             self._round(sequence, settings, acceptor, watch)
@@ -99,24 +99,21 @@ class Engine:
         watch: Stopwatch,
     ) -> None:
         """One round: draft, verify, accept, commit."""
-        room = sequence.reply_end - len(sequence.tokens) - 1  # the target gives one token itself
-        length = 0 if acceptor is None else min(settings.num_draft_tokens, room)
-        proposal = self._draft(sequence, settings, length)
+        proposal = self._draft(sequence, settings, drafts=acceptor is not None)
         watch.lap("draft")
 
         view, aux = self._verify(sequence, settings, proposal)
         watch.lap("verify")
 
-        if acceptor is None or proposal is None:
-            verdict = Verdict(0, target_token(view, 0, settings.seed), ())
+        if acceptor is None:
+            verdict = Verdict((), target_token(view, 0, settings.seed), ())
         else:
             verdict = acceptor.accept(proposal, view)
         watch.lap("accept")
 
         self.cache.rollback(len(sequence.tokens) + verdict.num_accepted)
-        sequence.aux = aux[:, : verdict.num_accepted + 1]
-        chain = [] if proposal is None else proposal.tokens.tolist()
-        emitted = sequence.commit(chain, verdict, settings.stop_ids)
+        sequence.aux = aux[: verdict.num_accepted + 1]
+        emitted = sequence.commit(proposal, verdict, settings.stop_ids)
         watch.lap("other")
 
         clean = view.logits[: len(emitted)].argmax(dim=-1).tolist()
@@ -124,7 +121,11 @@ class Engine:
         watch.skip()
 
     def _prefill(
-        self, prompt_ids: Sequence[int], settings: GenerationSettings, prompt: int, *, drafts: bool
+        self,
+        prompt_ids: Sequence[int],
+        settings: GenerationSettings,
+        acceptor: Acceptor | None,
+        prompt: int,
     ) -> SequenceState:
         """Runs the prompt through target and draft; the target gives the first token."""
         length = len(prompt_ids)
@@ -136,43 +137,45 @@ class Engine:
         states = self.target.forward(ids[None], cache=self.cache)
         view = self._view(states.hidden[0, -1:], settings, prompt, length)
         token = target_token(view, 0, settings.seed)
-        if drafts and self.drafter is not None:
-            self.drafter.start(reply_end)
-            if length > 1:  # the last row waits for the token just chosen: the first round's work
-                self.drafter.extend(states.aux[:, :-1], ids[1:])
+        if acceptor is not None:
+            acceptor.begin(states.hidden[0], self.target.logits, prompt)
+        if acceptor is not None and self.drafter is not None:
+            self.drafter.open(1, reply_end)
+            # The last row waits for the token just chosen: the first round's work.
+            self.drafter.prefill(0, prompt_ids, states.aux[0, :-1])
         return SequenceState(
             tokens=[*prompt_ids, token],
             prompt_length=length,
             prompt=prompt,
             reply_end=reply_end,
-            aux=states.aux[:, -1:],
+            aux=states.aux[0, -1:],
             stopped=token in settings.stop_ids,
         )
 
     def _draft(
-        self, sequence: SequenceState, settings: GenerationSettings, length: int
-    ) -> Proposal | None:
-        """A chain of ``length`` tokens; none when there is no room or no draft."""
-        if length == 0 or self.drafter is None:
-            return None
-        return self.drafter.propose(
-            sequence.aux,
-            torch.tensor(sequence.fresh, device=self.target.device),
-            length,
+        self, sequence: SequenceState, settings: GenerationSettings, *, drafts: bool
+    ) -> Proposal:
+        """Drafted tokens; none when there is no room or no draft."""
+        if not drafts or self.drafter is None or sequence.room == 0:
+            return Proposal.nothing(self.target.device)
+        ask = Ask(0, sequence.tokens, sequence.aux, sequence.room, sequence.prompt)
+        (proposal,) = self.drafter.propose(
+            [ask],
+            settings.num_draft_tokens,
             temperature=settings.temperature,
-            seed=(settings.seed, sequence.prompt),
+            seed=settings.seed,
         )
+        return proposal
 
     def _verify(
-        self, sequence: SequenceState, settings: GenerationSettings, proposal: Proposal | None
+        self, sequence: SequenceState, settings: GenerationSettings, proposal: Proposal
     ) -> tuple[Verification, Tensor]:
-        """One target forward over the last token and the chain; its view and auxiliary states."""
-        ids = torch.tensor(sequence.tokens[-1:], device=self.target.device)
-        if proposal is not None:
-            ids = torch.cat((ids, proposal.tokens))
+        """One target forward over the last token and the drafted ones; its view and aux [R, 3d]."""
+        last = torch.tensor(sequence.tokens[-1:], device=self.target.device)
+        ids = torch.cat((last, proposal.tokens))
         states = self.target.forward(ids[None], cache=self.cache)
         position = len(sequence.tokens)
-        return self._view(states.hidden[0], settings, sequence.prompt, position), states.aux
+        return self._view(states.hidden[0], settings, sequence.prompt, position), states.aux[0]
 
     def _view(
         self, hidden: Tensor, settings: GenerationSettings, prompt: int, position: int
@@ -185,6 +188,8 @@ class Engine:
             temperature=settings.temperature,
             position=position,
             prompt=prompt,
+            top_k=settings.top_k,
+            top_p=settings.top_p,
         )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from vtrim.decoding.protocol import Verdict
+from vtrim.decoding.protocol import Proposal, Verdict
 from vtrim.errors import OptionError
 
 
@@ -15,7 +15,10 @@ from vtrim.errors import OptionError
 class GenerationSettings:
     """What decides a generation besides prompt, draft and acceptor.
 
-    temperature: 0 is greedy; num_draft_tokens: L, 0 is plain decoding.
+    temperature: 0 is greedy; top_k and top_p filter the target's law (0 and 1 keep it whole);
+    num_draft_tokens: L, the depth of a tree, 0 is plain decoding; adaptive: L is the most, and the
+    number of each round follows measured times and acceptance; stop_strings: texts that end a
+    reply, the engine then needs a tokenizer.
     """
 
     max_new_tokens: int
@@ -23,6 +26,10 @@ class GenerationSettings:
     temperature: float
     num_draft_tokens: int
     seed: int
+    top_k: int = 0
+    top_p: float = 1.0
+    adaptive: bool = False
+    stop_strings: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Raises: OptionError when a value is out of range."""
@@ -32,6 +39,10 @@ class GenerationSettings:
             raise OptionError(f"--temperature {self.temperature}: give 0 (greedy) or more.")
         if self.num_draft_tokens < 0:
             raise OptionError(f"--num-draft-tokens {self.num_draft_tokens}: give 0 or more.")
+        if self.top_k < 0:
+            raise OptionError(f"--top-k {self.top_k}: give 0 (all tokens) or more.")
+        if not 0 < self.top_p <= 1:
+            raise OptionError(f"--top-p {self.top_p:g}: give a share above 0, at most 1 (all).")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +83,7 @@ class SequenceState:
     """One sequence while it grows.
 
     tokens: prompt and reply; the last one has no row in the target's cache yet. prompt: its index,
-    part of every random seed. reply_end: length at which the reply must end. aux: [1, R, 3d] states
+    part of every random seed. reply_end: length at which the reply must end. aux: [R, 3d] states
     of the rows the draft has not seen.
     """
 
@@ -93,17 +104,17 @@ class SequenceState:
         return self.stopped or len(self.tokens) >= self.reply_end
 
     @property
-    def fresh(self) -> list[int]:
-        """The tokens behind the rows of ``aux``."""
-        return self.tokens[-self.aux.shape[1] :]
+    def room(self) -> int:
+        """Drafted tokens that still fit: the target gives one token of a round itself."""
+        return self.reply_end - len(self.tokens) - 1
 
-    def commit(self, chain: list[int], verdict: Verdict, stop_ids: frozenset[int]) -> list[int]:
-        """Appends the accepted part of the chain and the target's token, up to a stop token.
+    def commit(self, proposal: Proposal, verdict: Verdict, stop_ids: frozenset[int]) -> list[int]:
+        """Appends the accepted tokens and the target's own, up to a stop token.
 
         Returns the tokens that were appended.
         """
-        count = verdict.num_accepted
-        emitted, num_drafted = [*chain[:count], verdict.next_token], len(chain)
+        count, num_drafted = verdict.num_accepted, max(proposal.depths, default=-1) + 1
+        emitted = [*(proposal.ids[node] for node in verdict.path), verdict.next_token]
         stop = next((i for i, token in enumerate(emitted) if token in stop_ids), None)
         if stop is not None:
             emitted, self.stopped = emitted[: stop + 1], True

@@ -1,42 +1,93 @@
 """What a drafter hands to the target, what an acceptor sees, and what it answers.
 
-Shapes: L drafted tokens, V target vocabulary, k draft vocabulary, d hidden size.
+A proposal is a tree of drafted tokens below the last token of one sequence; a chain is a tree
+without branches. Shapes: N drafted tokens, V target vocabulary, k draft vocabulary, d hidden size.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
+ROOT = -1
+"""Parent of the tokens drafted right behind the sequence's last token."""
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True)
 class Proposal:
-    """A chain of drafted tokens and the law each was drawn from.
+    """Drafted tokens and the law each was drawn from.
 
-    tokens: [L] target ids. log_q: [L, k] log-probabilities over the draft vocabulary of the law
-    really drawn from (temperature included), fp32; None for a one-hot (greedy) proposal.
-    log_q_soft: [L, k] the draft's own distribution for rules that compare distributions, fp32
-    (temperature 1 when decoding greedily, else the temperature of ``log_q``; never filtered).
-    vocab_ids: [k] target id of each draft id, ascending.
+    tokens: [N] target ids. parents: for each token the index of the one before it, or ``ROOT``;
+    parents come first, siblings in the drafter's order of preference; None is a chain.
+    log_q: [N, k] log-probabilities over the draft vocabulary of the law really drawn from
+    (temperature included), fp32; None for one-hot proposals (greedy chains, trees, n-grams).
+    log_q_soft: [N, k] the draft's own distribution at each token, for rules that compare
+    distributions, fp32 (temperature 1 when decoding greedily, else the temperature of ``log_q``;
+    never filtered). vocab_ids: [k] target id of each draft id, ascending.
     """
 
     tokens: Tensor
     log_q: Tensor | None
     log_q_soft: Tensor
     vocab_ids: Tensor
+    parents: tuple[int, ...] | None = None
+
+    @staticmethod
+    def nothing(device: torch.device) -> Proposal:
+        """A proposal of no token: the target gives one itself."""
+        none = torch.empty(0, dtype=torch.long, device=device)
+        return Proposal(none, None, torch.empty(0, 0, device=device), none)
+
+    @property
+    def size(self) -> int:
+        """Number of drafted tokens, N."""
+        return int(self.tokens.shape[0])
+
+    @cached_property
+    def ids(self) -> list[int]:
+        """``tokens`` on the host."""
+        ids: list[int] = self.tokens.tolist()
+        return ids
+
+    @property
+    def is_chain(self) -> bool:
+        """Whether no token has siblings."""
+        return self.parents is None or self.parents == tuple(range(-1, self.size - 1))
+
+    @cached_property
+    def children(self) -> dict[int, list[int]]:
+        """The tokens behind each token, and behind ``ROOT``, in order of preference."""
+        children: dict[int, list[int]] = {}
+        parents = range(-1, self.size - 1) if self.parents is None else self.parents
+        for node, parent in enumerate(parents):
+            children.setdefault(parent, []).append(node)
+        return children
+
+    @cached_property
+    def depths(self) -> list[int]:
+        """[N] number of drafted tokens before each; 0 right behind the sequence."""
+        if self.parents is None:
+            return list(range(self.size))
+        depths: list[int] = []
+        for parent in self.parents:
+            depths.append(0 if parent == ROOT else depths[parent] + 1)
+        return depths
 
 
 @dataclass(frozen=True, slots=True)
 class Verification:
     """The target's view of a proposal.
 
-    hidden: [L+1, d] final normed states; logits: [L+1, V] clean logits (row j judges drafted token
-    j, row L gives the bonus token); head: the target's own head path, [..., d] -> [..., V];
-    temperature: 0 is greedy; position: absolute position of the first drafted token; prompt: index
-    of the prompt, part of every random seed; top_k and top_p: filters of the target's law.
+    hidden: [N+1, d] final normed states; logits: [N+1, V] clean logits, fp32. Row 0 stands behind
+    the sequence's last token and row n + 1 behind drafted token n, so row ``parent + 1`` judges a
+    token. head: the target's own head path, [..., d] -> [..., V]; temperature: 0 is greedy;
+    position: absolute position of the tokens right behind the sequence; prompt: index of the
+    prompt, part of every random seed; top_k and top_p: filters of the target's law.
     """
 
     hidden: Tensor
@@ -51,11 +102,19 @@ class Verification:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Outcome of one round: accepted draft tokens, then one token from the target."""
+    """Outcome of one round: the accepted drafted tokens, root first, then the target's own.
 
-    num_accepted: int
+    path: indices in the proposal; reasons: why each accepted token passed, for the report.
+    """
+
+    path: tuple[int, ...]
     next_token: int
-    reasons: tuple[str, ...]  # why each accepted token passed, for the report
+    reasons: tuple[str, ...]
+
+    @property
+    def num_accepted(self) -> int:
+        """Number of drafted tokens that are kept."""
+        return len(self.path)
 
 
 class Acceptor(Protocol):
@@ -71,32 +130,58 @@ class Acceptor(Protocol):
         """Whether the output follows the target's own law."""
         ...
 
+    def begin(self, hidden: Tensor, head: Callable[[Tensor], Tensor], prompt: int) -> None:
+        """Told once of each sequence, behind its prefill. hidden: [T, d] the prompt's states."""
+        ...
+
     def accept(self, proposal: Proposal, view: Verification) -> Verdict:
         """Judges one proposal; random draws come from (seed, prompt, position) only."""
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One sequence that wants drafted tokens.
+
+    slot: its row in the drafter's cache; tokens: prompt and reply so far; aux: [R, 3d] the target's
+    states of the R rows that the drafter has not seen, the token behind row i being
+    ``tokens[len(tokens) - R + i]``; room: drafted tokens that still fit; prompt: its index.
+    """
+
+    slot: int
+    tokens: Sequence[int]
+    aux: Tensor
+    room: int
+    prompt: int
+
+    @property
+    def fresh(self) -> Sequence[int]:
+        """[R] the token behind each row of ``aux``."""
+        return self.tokens[len(self.tokens) - self.aux.shape[0] :]
+
+
 class Drafter(Protocol):
-    """What proposes tokens: a chain, a tree or a second model; it keeps its own cache."""
+    """What proposes tokens: a chain, a tree, a second model or n-grams; it keeps its own cache."""
 
     context_length: int
 
-    def start(self, capacity: int) -> None:
-        """Forgets everything; makes room for ``capacity`` tokens."""
+    def open(self, slots: int, capacity: int) -> None:
+        """Forgets everything; makes room for ``slots`` sequences of ``capacity`` tokens."""
         ...
 
-    def extend(self, aux: Tensor, tokens: Tensor) -> Tensor:
-        """Takes in R rows of target states, aux [1, R, 3d], and the token behind each, [R]."""
+    def prefill(self, slot: int, tokens: Sequence[int], aux: Tensor) -> None:
+        """Starts a sequence. aux: [R, 3d] of its first R tokens; R < len(tokens).
+
+        The remaining rows come with the first ``Ask``; R may be 0. A slot that was in use starts
+        anew.
+        """
         ...
 
     def propose(
-        self,
-        aux: Tensor,
-        tokens: Tensor,
-        num_draft_tokens: int,
-        *,
-        temperature: float,
-        seed: tuple[int, int],
-    ) -> Proposal:
-        """Takes in R rows as ``extend`` does, then drafts; ``seed`` is (seed, prompt)."""
+        self, asks: Sequence[Ask], num_draft_tokens: int, *, temperature: float, seed: int
+    ) -> list[Proposal]:
+        """A proposal a sequence, none deeper than ``num_draft_tokens`` or its ``room``.
+
+        0 drafts nothing but takes the rows in.
+        """
         ...

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from vtrim.decoding.cache import TargetCache
 from vtrim.decoding.chain import ChainDrafter
+from vtrim.decoding.protocol import Ask
 from vtrim.errors import OptionError
 from vtrim.flops.cost import DraftStep, draft_flops
 from vtrim.models.draft import Eagle3Draft
@@ -146,7 +147,7 @@ class _Bench:
         self.ids = ids.to(target.device)
         self.cache = TargetCache(target.config, room)
         states = target.forward(self.ids[None, : settings.context], cache=self.cache)
-        self.aux = states.aux
+        self.aux = states.aux[0]
         self.drafters = dict(self._drafters(shape, room))
 
     def _drafters(self, shape: DraftShape, room: int) -> Iterator[tuple[int, ChainDrafter]]:
@@ -154,9 +155,8 @@ class _Bench:
         whole = _draft(shape, max(self.settings.sizes), target)
         for k in self.settings.sizes:
             drafter = ChainDrafter(_with_head(whole, k), target.embedding)
-            drafter.start(room)
-            if context > 1:
-                drafter.extend(self.aux[:, :-1], self.ids[1:context])
+            drafter.open(1, room)
+            drafter.prefill(0, self.ids[:context].tolist(), self.aux[:-1])
             yield k, drafter
 
     def round(self, tokens: int, k: int) -> tuple[float, float]:
@@ -179,14 +179,10 @@ class _Bench:
 
     def _propose(self, drafter: ChainDrafter) -> float:
         first, committed = self.settings.context, drafter.cache.committed
+        length = self.settings.num_draft_tokens
+        ask = Ask(0, self.ids[: first + 1].tolist(), self.aux[-1:], length, 0)
         start = self._now()
-        proposal = drafter.propose(
-            self.aux[:, -1:],
-            self.ids[first : first + 1],
-            self.settings.num_draft_tokens,
-            temperature=0.0,
-            seed=(0, 0),
-        )
+        (proposal,) = drafter.propose([ask], length, temperature=0.0, seed=0)
         proposal.tokens.tolist()
         seconds = self._now() - start
         drafter.cache.committed = committed

@@ -7,6 +7,7 @@ Shapes: L drafted tokens, K heads, V target vocabulary, k draft vocabulary, d hi
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -66,6 +67,9 @@ class DropMatch:
         _check_choice("criterion", self.criterion, CRITERIA)
         _check_choice("correction", self.correction, CORRECTIONS)
 
+    def begin(self, hidden: Tensor, head: Callable[[Tensor], Tensor], prompt: int) -> None:
+        """Nothing to prepare."""
+
     def masks(self, view: Verification, row: int) -> Tensor:
         """[K, d] bool, True where a unit is kept, at the position that a row judges."""
         return keep_masks(
@@ -89,10 +93,12 @@ class DropMatch:
             if reason is None and self.accept_clean_argmax and token == clean[row]:
                 reason = "clean"
             if reason is None:
-                return Verdict(row, self._correct(heads, proposal, view, row), tuple(reasons))
+                token = self._correct(heads, proposal, view, row)
+                return Verdict(tuple(range(row)), token, tuple(reasons))
             self.diagnostics.add_accepted(view.logits[row], view.temperature, token)
             reasons.append(reason)
-        return Verdict(length, target_token(view, length, self.seed), tuple(reasons))
+        token = target_token(view, length, self.seed)
+        return Verdict(tuple(range(length)), token, tuple(reasons))
 
     def _head_logits(self, view: Verification, length: int) -> Tensor:
         """[L, K, V] logits of the masked copies of rows 0..L-1, in one product (eqs. 1-3).

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
+from torch import Tensor
+
+from vtrim.decoding.acceptors.walk import walk
 from vtrim.decoding.protocol import Proposal, Verdict, Verification
 from vtrim.errors import OptionError
 
@@ -16,6 +20,9 @@ class Greedy:
     name: ClassVar[str] = "greedy"
     lossless: ClassVar[bool] = True
     greedy_only: ClassVar[bool] = True
+
+    def begin(self, hidden: Tensor, head: Callable[[Tensor], Tensor], prompt: int) -> None:
+        """Nothing to prepare."""
 
     def accept(self, proposal: Proposal, view: Verification) -> Verdict:
         """Keeps the longest prefix of arg-maxes, then gives the next arg-max.
@@ -29,11 +36,12 @@ class Greedy:
 
 
 def match_argmax(proposal: Proposal, view: Verification) -> Verdict:
-    """The verdict of exact matching."""
-    best = view.logits.float().argmax(-1).tolist()  # arg-max over bf16 is slow on a CPU
-    count = 0
-    for token in proposal.tokens.tolist():
-        if token != best[count]:
-            break
-        count += 1
-    return Verdict(count, best[count], ("argmax",) * count)
+    """The verdict of exact matching: the longest path of arg-maxes."""
+    best: list[int] = view.logits.argmax(-1).tolist()
+    drafted = proposal.ids
+
+    def judge(row: int, children: list[int]) -> tuple[int, str] | int:
+        kept = next((node for node in children if drafted[node] == best[row]), None)
+        return best[row] if kept is None else (kept, "argmax")
+
+    return walk(proposal, judge)

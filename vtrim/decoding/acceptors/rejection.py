@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -26,6 +27,9 @@ class Rejection:
     lossless: ClassVar[bool] = True
     greedy_only: ClassVar[bool] = False
 
+    def begin(self, hidden: Tensor, head: Callable[[Tensor], Tensor], prompt: int) -> None:
+        """Nothing to prepare."""
+
     def accept(self, proposal: Proposal, view: Verification) -> Verdict:
         """Judges the chain up to its first rejected token."""
         if view.temperature == 0:
@@ -37,9 +41,10 @@ class Rejection:
             if uniform(place, Purpose.ACCEPT) < accept_probability(p, proposal, row):
                 continue
             token = int(draw(residual(p, proposal, row), place, Purpose.TARGET))
-            return Verdict(row, token, ("ratio",) * row)
+            return Verdict(tuple(range(row)), token, ("ratio",) * row)
         length = len(drafted)
-        return Verdict(length, target_token(view, length, self.seed), ("ratio",) * length)
+        token = target_token(view, length, self.seed)
+        return Verdict(tuple(range(length)), token, ("ratio",) * length)
 
 
 def accept_probability(p: Tensor, proposal: Proposal, row: int) -> float:
