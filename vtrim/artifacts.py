@@ -205,6 +205,7 @@ class Run:
         self.train = self.root / "train"
         self.draft = self.root / "draft"
         self.eval = self.root / "eval"
+        self.sweep = self.root / "sweep"
         self.report = self.root / "report.html"
 
     def read(self) -> dict[str, Any]:

@@ -19,12 +19,14 @@ import torch
 
 from vtrim.decoding.acceptors import exact_acceptor
 from vtrim.decoding.chain import ChainDrafter
+from vtrim.decoding.drafters import drafter_options, make_drafter
 from vtrim.decoding.engine import Engine
 from vtrim.decoding.generation import GenerationSettings
-from vtrim.decoding.stopwatch import Stopwatch
 from vtrim.flops.cost import DraftStep, draft_flops
 from vtrim.models.draft import Eagle3Draft
 from vtrim.models.hub import load_config, load_tokenizer
+from vtrim.models.lean import fast_target
+from vtrim.models.lean_draft import fast_draft
 from vtrim.models.target import Target, load_target
 from vtrim.shape import DraftShape
 
@@ -35,6 +37,7 @@ PROMPTS = (
     "Name five rivers and the seas they flow into.",
 )
 NUM_DRAFT_TOKENS = 3
+TREE = "tree"
 
 
 class Clock:
@@ -61,10 +64,8 @@ class Clock:
             setattr(owner, method, original)
 
 
-def decode(
-    engine: Engine, drafter: ChainDrafter, prompt: list[int], tokens: int
-) -> list[dict[str, float]]:
-    """CPU seconds by part of each round that drafts a whole chain."""
+def decode(engine: Engine, prompt: list[int], tokens: int) -> list[dict[str, float]]:
+    """CPU seconds by part of each round that drafts to its full depth."""
     settings = GenerationSettings(
         max_new_tokens=tokens,
         stop_ids=frozenset(),
@@ -72,40 +73,50 @@ def decode(
         num_draft_tokens=NUM_DRAFT_TOKENS,
         seed=0,
     )
-    engine.drafter, target, draft = drafter, engine.target, drafter.draft
-    acceptor, watch = exact_acceptor(0.0, 0), Stopwatch(engine.target.device)
-    state = engine._prefill(prompt, settings, 0, drafts=True)
-    rounds = []
-    while len(state.tokens) + NUM_DRAFT_TOKENS < state.reply_end:
+    drafter: Any = engine.drafter
+    draft = drafter.draft
+    rounds = engine._rounds([prompt], settings, exact_acceptor(0.0, 0), 1, None)
+    rounds.admit(prompt, 0, len(prompt) + tokens)
+    (sequence,) = rounds.live
+    measured = []
+    while sequence.room >= NUM_DRAFT_TOKENS:
         clock = Clock()
         with (
-            clock.timed(engine, "_round", "cycle"),
+            clock.timed(rounds, "round", "cycle"),
+            clock.timed(sequence, "note", "note"),
             clock.timed(drafter, "propose", "propose"),
-            clock.timed(target, "forward", "target"),
-            clock.timed(target, "logits", "target"),
+            clock.timed(engine.target, "forward", "target"),
+            clock.timed(engine.target, "logits", "target"),
             clock.timed(draft, "fuse", "draft"),
             clock.timed(draft, "step", "draft"),
             clock.timed(draft, "logits", "draft"),
         ):
-            engine._round(state, settings, acceptor, watch)
-        rounds.append(clock.seconds)
-    return rounds
+            rounds.round()
+        clock.seconds["cycle"] -= clock.seconds.pop("note")  # measurement, not decoding
+        measured.append(clock.seconds)
+    return measured
 
 
-def random_drafter(target: Target, shape: DraftShape, size: int) -> ChainDrafter:
+def random_draft(target: Target, shape: DraftShape, size: int) -> Eagle3Draft:
     """A draft with random weights: its cost does not depend on what it proposes."""
     torch.manual_seed(size)
     draft = Eagle3Draft(shape, torch.arange(size)).to(target.dtype).eval().requires_grad_(False)
-    return ChainDrafter(draft, target.embedding)
+    return fast_draft(draft, print)
 
 
 def measure(name: str, sizes: tuple[int, ...], tokens: int, repeats: int) -> dict[str, Any]:
-    """The report of each draft vocabulary, the full one last; all are random drafts."""
+    """The report of each draft vocabulary, the full one last, and of trees with the first."""
     torch.set_num_threads(1)
-    target = load_target(name, dtype=torch.bfloat16)
+    target = fast_target(load_target(name, dtype=torch.bfloat16), print)
     shape = DraftShape.from_target_config(load_config(name))
     sizes = (*sizes, shape.target_vocab_size)
-    drafters = {size: random_drafter(target, shape, size) for size in sizes}
+    drafts = {size: random_draft(target, shape, size) for size in sizes}
+    engines = {
+        str(size): Engine(target, ChainDrafter(draft, target.embedding))
+        for size, draft in drafts.items()
+    }
+    trees = make_drafter(drafter_options("tree"), target, draft=drafts[sizes[0]])
+    engines[TREE] = Engine(target, trees)
     tokenizer = load_tokenizer(name)
     prompts = [
         tokenizer.apply_chat_template(
@@ -113,28 +124,37 @@ def measure(name: str, sizes: tuple[int, ...], tokens: int, repeats: int) -> dic
         )
         for text in PROMPTS
     ]
-    engine = Engine(target)
-    rounds: dict[int, list[dict[str, float]]] = {size: [] for size in sizes}
+    rounds: dict[str, list[dict[str, float]]] = {case: [] for case in engines}
+    cases = list(engines)
     with torch.inference_mode():
-        decode(engine, drafters[sizes[0]], prompts[0], 8)
+        for case in cases:
+            decode(engines[case], prompts[0], 8)
         for turn in range(repeats):
             for index, prompt in enumerate(prompts):
-                first = (turn + index) % len(sizes)
-                for size in sizes[first:] + sizes[:first]:
-                    rounds[size] += decode(engine, drafters[size], prompt, tokens)
-    return {str(size): report(shape, size, rounds[size]) for size in sizes}
+                first = (turn + index) % len(cases)
+                for case in cases[first:] + cases[:first]:
+                    rounds[case] += decode(engines[case], prompt, tokens)
+    chains = {str(size): chain_report(shape, size, rounds[str(size)]) for size in sizes}
+    return {"by_draft_vocab_size": chains, TREE: report(rounds[TREE])}
 
 
-def report(shape: DraftShape, size: int, rounds: list[dict[str, float]]) -> dict[str, Any]:
+def report(rounds: list[dict[str, float]]) -> dict[str, Any]:
     """Medians over the rounds: milliseconds, and the share of neither model's forward."""
-    first, later = draft_flops(shape, size), draft_flops(shape, size, DraftStep(recursive=True))
-    later_steps = NUM_DRAFT_TOKENS - 1
     return {
         "rounds": len(rounds),
         "cycle_ms": 1e3 * median(r["cycle"] for r in rounds),
         "target_ms": 1e3 * median(r["target"] for r in rounds),
         "draft_ms": 1e3 * median(r["draft"] for r in rounds),
         "own_cost_share": median(1 - (r["target"] + r["draft"]) / r["cycle"] for r in rounds),
+    }
+
+
+def chain_report(shape: DraftShape, size: int, rounds: list[dict[str, float]]) -> dict[str, Any]:
+    """The report with the cost of a draft step, measured and by the FLOPs model."""
+    first, later = draft_flops(shape, size), draft_flops(shape, size, DraftStep(recursive=True))
+    later_steps = NUM_DRAFT_TOKENS - 1
+    return {
+        **report(rounds),
         "draft_step_ms": 1e3 * median(r["propose"] for r in rounds) / NUM_DRAFT_TOKENS,
         "draft_step_flops": (first.total + later_steps * later.total) / NUM_DRAFT_TOKENS,
     }
@@ -149,13 +169,14 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
-    rows = measure(given.target, tuple(given.k), given.tokens, given.repeats)
+    result = measure(given.target, tuple(given.k), given.tokens, given.repeats)
+    rows = result["by_draft_vocab_size"]
     full = list(rows.values())[-1]
     for row in rows.values():
         row["draft_step_ratio"] = full["draft_step_ms"] / row["draft_step_ms"]
         row["measured_reduction"] = 1 - row["draft_step_ms"] / full["draft_step_ms"]
         row["predicted_reduction"] = 1 - row["draft_step_flops"] / full["draft_step_flops"]
-    text = json.dumps({"target": given.target, "by_draft_vocab_size": rows}, indent=1)
+    text = json.dumps({"target": given.target, **result}, indent=1)
     print(text)  # noqa: T201
     if given.out:
         given.out.write_text(text + "\n", encoding="utf-8")

@@ -14,7 +14,6 @@ import argparse
 import gc
 import json
 import logging
-import platform
 import statistics
 import time
 from pathlib import Path
@@ -22,7 +21,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from shapes import LLAMA31_8B, TINY, card, random_target
 
 from vtrim.models.target import Target
 from vtrim.shape import DraftShape
@@ -40,39 +39,7 @@ from vtrim.training.ttt import TTTModel, step_coefficients
 from vtrim.vocab import DraftVocab
 
 GIB = 1024**3
-LLAMA31_8B = {
-    "vocab_size": 128_256,
-    "hidden_size": 4096,
-    "intermediate_size": 14_336,
-    "num_hidden_layers": 32,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "max_position_embeddings": 131_072,
-    "rms_norm_eps": 1e-5,
-}
-TINY = {
-    **LLAMA31_8B,
-    "vocab_size": 512,
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_hidden_layers": 8,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-}
 REPLY = 0.6  # share of the tokens that are reply
-
-
-def random_target(shape: dict[str, Any], device: str) -> Target:
-    """A Llama of that shape with random bf16 weights, made where it stays."""
-    torch.manual_seed(0)
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.bfloat16)
-    try:
-        with torch.device(device):
-            model = LlamaForCausalLM(LlamaConfig(**shape))
-    finally:
-        torch.set_default_dtype(before)
-    return Target(model, "random weights")
 
 
 def random_split(count: int, length: int, vocab_size: int) -> Split:
@@ -175,13 +142,6 @@ def _steps(
 def _largest(peaks: list[tuple[float | None, float | None]], which: int) -> float | None:
     known = [p[which] for p in peaks if p[which] is not None]
     return round(max(known), 2) if known else None
-
-
-def card(device: str) -> str:
-    """Name of the device that was measured."""
-    if device.startswith("cuda"):
-        return torch.cuda.get_device_name()
-    return f"CPU ({platform.processor() or platform.machine()})"
 
 
 def parse() -> argparse.Namespace:

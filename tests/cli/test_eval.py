@@ -150,9 +150,9 @@ def refused(capsys: Capture, *arguments: object) -> str:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--acceptor", "dropmach"], "Known: dropmatch, greedy, rejection"),
-        (["--acceptor", "dropmatch", "--p-drop", "1"], "p_drop=1"),
-        (["--acceptor", "dropmatch", "--heads", "0"], "heads=0"),
+        (["--acceptor", "dropmach"], "Did you mean 'dropmatch'?"),
+        (["--acceptor", "dropmatch", "--p-drop", "1"], "--p-drop 1"),
+        (["--acceptor", "dropmatch", "--heads", "0"], "--heads 0"),
         (["--acceptor", "dropmatch", "--criterion", "maybe"], "Known: full"),
         (["--acceptor", "greedy", "--heads", "5"], "--heads: only with --acceptor dropmatch"),
         (["--p-drop", "0.02"], "--p-drop: only with --acceptor dropmatch, not with greedy"),

@@ -87,6 +87,21 @@ def test_each_step_is_the_command_that_a_user_would_type(chain: Chain, tmp_path:
 
 
 @pytest.mark.parametrize(
+    ("override", "name"),
+    [
+        ("eval.dropmatch.drafter=ngram", "eval dropmatch-ngram"),
+        ("eval.dropmatch.tree=[9, 2, 3]", "eval dropmatch-tree"),
+        ("eval.dropmatch.skip_layers=1-2", "eval dropmatch-model"),
+        ("eval.exact.drafter=ngram", "eval exact"),
+    ],
+)
+def test_an_evaluation_is_told_by_its_rule_and_drafter(
+    chain: Chain, override: str, name: str
+) -> None:
+    assert name in [step.name for step in chain(override)]
+
+
+@pytest.mark.parametrize(
     ("override", "words"),
     [
         ("train.packing=true", "--packing"),
@@ -103,6 +118,13 @@ def test_each_step_is_the_command_that_a_user_would_type(chain: Chain, tmp_path:
         ("search.storage=t.journal", "--storage ./run/t.journal"),
         ("coverage.map={user: q, assistant: a}", "--map user=q --map assistant=a"),
         ("coverage.skip_bad_rows=false", "chat.jsonl --target"),
+        ("eval.exact.tree=[9, 2, 3]", "--tree 9,2,3"),
+        ("eval.exact.num_draft_tokens=auto", "--num-draft-tokens auto"),
+        ("eval.exact.stop=[END, '###']", "--stop END --stop '###'"),
+        ("eval.exact.fast_forward=false", "--no-fast-forward"),
+        ("eval.exact.draft_model=org/small", "--draft-model org/small"),
+        ("eval.dropmatch.p_drop=auto", "--p-drop auto"),
+        ("eval.dropmatch.knob={target_agreement: 0.95}", "--knob target_agreement=0.95"),
         ("report.output=page.html", "report --output ./run/page.html"),
         ("data=elsewhere.jsonl", "coverage elsewhere.jsonl"),
     ],
@@ -126,6 +148,7 @@ def test_a_value_becomes_the_words_of_its_option(
         ("train.packing=maybe", "true or false"),
         ("train.init_from=nowhere", "nowhere: no such file"),
         ("eval.exact.prompts=none.jsonl", "none.jsonl: no such file"),
+        ("eval.exact.draft_vocab=none.safetensors", "none.safetensors: no such file"),
         ("eval.name=same", "stands twice"),
         ("coverage.processes=0", "processes"),
         ("data=[]", "name data"),
@@ -277,6 +300,7 @@ def test_nothing_has_to_run_where_nothing_has_changed(chain: Chain, finished: Ru
         ("report.output=other.html", {"report": "output changed"}),
         ("search.alpha=0.5", {"search": "alpha changed"}),
         ("eval.exact.seed=1", {"eval exact": "seed changed"}),
+        ("eval.exact.batch_size=4", {"eval exact": "batch_size changed"}),
         (
             "target=other",
             dict.fromkeys(READ_BY, "target changed"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,8 @@ from vtrim.decoding.cache import TargetCache
 from vtrim.decoding.chain import ChainDrafter
 from vtrim.decoding.engine import Engine
 from vtrim.decoding.generation import GenerationSettings, SequenceState
-from vtrim.decoding.protocol import Proposal, Verdict, Verification
+from vtrim.decoding.protocol import Ask, Proposal, Verdict, Verification
+from vtrim.decoding.stops import Stops
 from vtrim.errors import InputError, OptionError
 from vtrim.models.hub import load_tokenizer
 from vtrim.models.layout import load_draft
@@ -49,33 +50,27 @@ class Oracle:
         self.dice = random.Random(0)
         self.seen = 0
 
-    def start(self, capacity: int) -> None:
-        del capacity
-        self.seen = 0
+    def open(self, slots: int, capacity: int) -> None:
+        del slots, capacity
 
-    def extend(self, aux: Tensor, tokens: Tensor) -> Tensor:
-        assert aux.shape[1] == tokens.shape[0]
-        self.seen += tokens.shape[0]
-        return aux
+    def prefill(self, slot: int, tokens: Sequence[int], aux: Tensor) -> None:
+        del slot, tokens
+        self.seen = aux.shape[0]
 
     def propose(
-        self,
-        aux: Tensor,
-        tokens: Tensor,
-        num_draft_tokens: int,
-        *,
-        temperature: float,
-        seed: tuple[int, int],
-    ) -> Proposal:
+        self, asks: Sequence[Ask], num_draft_tokens: int, *, temperature: float, seed: int
+    ) -> list[Proposal]:
         del temperature, seed
-        self.extend(aux, tokens)
-        start = self.seen + 1
-        known = (self.whole + [0] * 64)[start : start + num_draft_tokens]
+        (ask,) = asks
+        self.seen += len(ask.fresh)
+        start = len(ask.tokens)
+        assert self.seen == start - 1
+        known = (self.whole + [0] * 64)[start : start + min(num_draft_tokens, ask.room)]
         chain = [
             (token + 1) % self.rows if self.dice.random() < self.miss else token for token in known
         ]
         flat = torch.zeros(len(chain), self.rows).log_softmax(-1)
-        return Proposal(torch.tensor(chain), None, flat, torch.arange(self.rows))
+        return [Proposal(torch.tensor(chain), None, flat, torch.arange(self.rows))]
 
 
 @pytest.fixture(scope="module")
@@ -286,6 +281,9 @@ def test_acceptors_see_the_capped_logits_of_g18(
     class Watch:
         name, lossless = "watch", True
 
+        def begin(self, hidden: Tensor, head: Callable[[Tensor], Tensor], prompt: int) -> None:
+            del hidden, head, prompt
+
         def accept(self, proposal: Proposal, view: Verification) -> Verdict:
             seen.append(view)
             return make_acceptor("greedy").accept(proposal, view)
@@ -304,19 +302,21 @@ def test_acceptors_see_the_capped_logits_of_g18(
 @pytest.mark.parametrize(
     ("chain", "verdict", "emitted", "drafted", "accepted"),
     [
-        ([1, 2, 3], Verdict(3, 4, ("a", "b", "c")), [1, 2, 3, 4], 3, 3),
-        ([1, 2, 3], Verdict(1, 9, ("a",)), [1, 9], 3, 1),
-        ([9, 2, 3], Verdict(3, 4, ("a", "b", "c")), [9], 1, 1),
-        ([1, 9, 3], Verdict(2, 4, ("a", "b")), [1, 9], 2, 2),
-        ([9, 9, 9], Verdict(0, 1, ()), [1], 3, 0),
-        ([], Verdict(0, 9, ()), [9], 0, 0),
+        ([1, 2, 3], Verdict((0, 1, 2), 4, ("a", "b", "c")), [1, 2, 3, 4], 3, 3),
+        ([1, 2, 3], Verdict((0,), 9, ("a",)), [1, 9], 3, 1),
+        ([9, 2, 3], Verdict((0, 1, 2), 4, ("a", "b", "c")), [9], 1, 1),
+        ([1, 9, 3], Verdict((0, 1), 4, ("a", "b")), [1, 9], 2, 2),
+        ([9, 9, 9], Verdict((), 1, ()), [1], 3, 0),
+        ([], Verdict((), 9, ()), [9], 0, 0),
     ],
 )
 def test_commit_cuts_at_the_first_stop_token(
     chain: list[int], verdict: Verdict, emitted: list[int], drafted: int, accepted: int
 ) -> None:
     sequence = SequenceState([5], prompt_length=1, prompt=0, reply_end=99, aux=torch.zeros(1, 1, 3))
-    assert sequence.commit(chain, verdict, frozenset({9})) == emitted
+    flat = torch.zeros(len(chain), 16)
+    proposal = Proposal(torch.tensor(chain, dtype=torch.long), None, flat, torch.arange(16))
+    assert sequence.commit(proposal, verdict, Stops(frozenset({9}), (), None)) == emitted
     assert sequence.tokens == [5, *emitted]
     assert (sequence.drafted, sequence.accepted) == ([drafted], [accepted])
     assert sequence.stopped == (emitted[-1] == 9)
@@ -414,4 +414,4 @@ def test_a_state_that_cannot_roll_back_is_refused() -> None:
     from transformers import Qwen3NextConfig
 
     with pytest.raises(InputError, match="roll back"):
-        TargetCache(Qwen3NextConfig(num_hidden_layers=4), 8)
+        TargetCache(Qwen3NextConfig(num_hidden_layers=4), 1, 8)

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
 
 from vtrim.decoding.acceptors import make_acceptor
 from vtrim.decoding.chain import ChainDrafter
 from vtrim.decoding.engine import Engine
 from vtrim.decoding.generation import GenerationSettings
-from vtrim.decoding.protocol import Proposal
+from vtrim.decoding.protocol import Ask, Proposal
 from vtrim.models.hub import load_tokenizer
 from vtrim.models.layout import load_draft
 from vtrim.models.smollm2 import smollm2_folder
@@ -48,18 +47,15 @@ class HalfRight(ChainDrafter):
         self.whole, self.dice = whole, random.Random(0)
 
     def propose(
-        self,
-        aux: Tensor,
-        tokens: Tensor,
-        num_draft_tokens: int,
-        *,
-        temperature: float,
-        seed: tuple[int, int],
-    ) -> Proposal:
-        own = super().propose(aux, tokens, num_draft_tokens, temperature=temperature, seed=seed)
-        start = self.cache.committed + 1
-        known = self.whole[start : start + num_draft_tokens]
-        chain = own.tokens.tolist()
+        self, asks: Sequence[Ask], num_draft_tokens: int, *, temperature: float, seed: int
+    ) -> list[Proposal]:
+        proposals = super().propose(asks, num_draft_tokens, temperature=temperature, seed=seed)
+        return [self._half_right(ask, own) for ask, own in zip(asks, proposals, strict=True)]
+
+    def _half_right(self, ask: Ask, own: Proposal) -> Proposal:
+        start = len(ask.tokens)
+        known = self.whole[start : start + own.size]
+        chain = list(own.ids)
         for place, token in enumerate(known):
             if self.dice.random() < 0.7:
                 chain[place] = token

@@ -44,12 +44,33 @@ def test_top_p_keeps_the_smallest_most_likely_set_that_reaches_it(
     assert law(logits, 1.0, top_p=top_p)[0].isfinite().nonzero()[:, 0].tolist() == kept
 
 
+@pytest.mark.parametrize("top_p", [0.05, 0.5, 0.9, 0.999])
+@pytest.mark.parametrize("spread", [0.0, 0.5, 2.0, 8.0])
+@pytest.mark.parametrize("steps", [1.0, 1e-6])  # whole logits have many ties
+def test_a_nucleus_of_a_large_vocabulary_is_that_of_a_full_sort(
+    top_p: float, spread: float, steps: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generator = torch.Generator().manual_seed(1)
+    logits = (spread * torch.randn(3, 4000, generator=generator) / steps).round() * steps
+    quick = law(logits, 1.0, top_p=top_p)
+    monkeypatch.setattr("vtrim.decoding.sampling.HEAD", 4000)
+    assert torch.equal(law(logits, 1.0, top_p=top_p), quick)
+
+
 def test_a_random_number_changes_with_each_part_of_its_place_and_with_its_purpose() -> None:
     places = [(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1), (2**63, 0, 0)]
     numbers = [uniform(place, purpose) for place in places for purpose in Purpose]
     assert numbers == [uniform(place, purpose) for place in places for purpose in Purpose]
     assert len(set(numbers)) == len(numbers)
     assert all(0 <= number < 1 for number in numbers)
+
+
+def test_the_first_number_of_a_place_is_the_one_without_an_index() -> None:
+    place = (3, 1, 4)
+    numbers = [uniform(place, Purpose.ACCEPT, index) for index in range(9)]
+    assert numbers[0] == uniform(place, Purpose.ACCEPT) == 0.287902807288285
+    others = [uniform((3, 1, at), Purpose.ACCEPT, index) for at in (5, 6) for index in range(9)]
+    assert len({*numbers, *others}) == 27
 
 
 def test_random_numbers_of_neighbouring_positions_are_uniform() -> None:

@@ -26,25 +26,27 @@ SETTINGS = GenerationSettings(
 
 
 class FakeEngine:
-    """Answers at once; notes (rule, prompt, budget) of each call."""
+    """Answers at once; notes (rule, prompt, budget) of each reply and the size of each batch."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, int, int]] = []
+        self.batches: list[int] = []
 
-    def decode_plain(
-        self, prompt_ids: Sequence[int], settings: GenerationSettings, *, prompt: int = 0
-    ) -> Generation:
-        return self.answer("plain", prompt_ids, settings, prompt)
-
-    def decode(
+    def decode_many(
         self,
-        prompt_ids: Sequence[int],
+        prompts: Sequence[Sequence[int]],
         settings: GenerationSettings,
-        acceptor: Acceptor,
+        acceptor: Acceptor | None,
         *,
-        prompt: int = 0,
-    ) -> Generation:
-        return self.answer(acceptor.name, prompt_ids, settings, prompt)
+        batch_size: int = 1,
+        first_prompt: int = 0,
+    ) -> list[Generation]:
+        rule = "plain" if acceptor is None else acceptor.name
+        self.batches.append(batch_size)
+        return [
+            self.answer(rule, ids, settings, prompt)
+            for prompt, ids in enumerate(prompts, first_prompt)
+        ]
 
     def answer(
         self, rule: str, prompt_ids: Sequence[int], settings: GenerationSettings, prompt: int
@@ -58,6 +60,7 @@ class FakeEngine:
             reasons={},
             off_argmax=0 if rule in ("plain", "greedy") else 1,
             seconds={"prefill": 9.0, "verify": time},
+            log_prob=-1.0 if rule in ("plain", "greedy") else -3.0,
         )
 
 
@@ -65,7 +68,9 @@ def prompts(count: int) -> list[Prompt]:
     return [Prompt((i,), Origin("prompts.jsonl", i + 1)) for i in range(count)]
 
 
-def run_fake(name: str, count: int = 6, **options: Any) -> tuple[FakeEngine, dict[str, Any]]:
+def run_fake(
+    name: str, count: int = 6, batch_size: int = 1, **options: Any
+) -> tuple[FakeEngine, dict[str, Any]]:
     engine, done = FakeEngine(), []
     measured = measure(
         cast(Engine, engine),
@@ -73,6 +78,7 @@ def run_fake(name: str, count: int = 6, **options: Any) -> tuple[FakeEngine, dic
         SETTINGS,
         lambda: make_acceptor(name, **options),
         done.append,
+        batch_size,
     )
     assert sum(done) == num_generations(count, make_acceptor(name, **options))
     return engine, measured.result()
@@ -86,6 +92,27 @@ def test_the_order_of_the_rules_rotates_from_prompt_to_prompt() -> None:
     assert measured == [
         (names[(place + index) % 3], index, 12) for index in range(4) for place in range(3)
     ]
+
+
+def test_batches_take_turns_too_and_keep_every_prompt_s_index() -> None:
+    engine, result = run_fake("dropmatch", count=5, batch_size=2)
+    assert engine.batches == [2, 2, 2, 2, 2, 2, 2, 2, 2, 1, 1, 1]
+    names = ["plain", "greedy", "dropmatch"]
+    turns = [(rule, index) for rule, index, budget in engine.calls if budget == 12]
+    assert turns[:6] == [(name, index) for name in names for index in (0, 1)]
+    assert turns[6:12] == [(names[i % 3], index) for i in (1, 2, 3) for index in (2, 3)]
+    assert turns[12:] == [(names[i % 3], 4) for i in (2, 3, 4)]
+    assert [row["origin"][-1] for row in result["per_prompt"]] == list("12345")
+
+
+def test_the_price_is_measured_against_plain_decoding() -> None:
+    _, result = run_fake("dropmatch")
+    assert result["plain"]["mean_log_prob"] == result["exact"]["mean_log_prob"] == -1 / 4
+    assert result["mean_log_prob"] == -3 / 4
+    assert (result["exact"]["log_prob_change"], result["log_prob_change"]) == (0.0, -1 / 2)
+    assert result["log_prob_change_interval"] == (-0.5, -0.5)
+    assert (result["plain_prefix_share"], result["plain_prefix_tokens"]) == (1.0, 5.0)
+    assert {row["common_prefix"] for row in result["per_prompt"]} == {5}
 
 
 def test_a_lossless_rule_is_its_own_exact_baseline() -> None:

@@ -14,7 +14,7 @@ import pytest
 from vtrim.artifacts import Run, write_json
 from vtrim.errors import InputError
 from vtrim.evaluation.report.facts import read_facts
-from vtrim.evaluation.report.figures_run import MAX_POINTS, binned
+from vtrim.evaluation.report.figures_run import MAX_POINTS, binned, drift_figure
 from vtrim.evaluation.report.page import render, script_json, write_report
 from vtrim.evaluation.report.rules import measured_rules
 from vtrim.evaluation.report.tables import SPEED_COLUMNS, flat, speed_rows, tiles
@@ -160,7 +160,7 @@ def figures_of(html: str) -> dict[str, Any]:
 def test_a_whole_run_gives_every_plot_and_nothing_is_missing(whole_run: Run) -> None:
     result = write_report(whole_run)
     names = ["coverage", "utility", "flops", "loss", "accuracy", "prefix"]
-    names += ["speed", "position", "cycle", "heads"]
+    names += ["speed", "drift", "position", "cycle", "heads"]
     assert result["plots"] == names
     assert result["missing"] == []
     assert result["evals"] == ["greedy", "dropmatch"]
@@ -211,7 +211,7 @@ def test_the_speed_table_has_a_row_for_each_rule_beside_its_own_baseline(whole_r
         ["dropmatch", "exact"],
         ["dropmatch", "dropmatch (lossy)"],
     ]
-    assert rows[1][7:] == ["1.50", "11.0", "1.10", "1.05 to 1.15", "75.0 %", "0.0 %"]
+    assert rows[1][7:] == ["1.50", "11.0", "1.10", "1.05 to 1.15", "75.0 %", "0.0 %", ""]
 
 
 def measured_with(run: Run, name: str, **draft: Any) -> None:
@@ -332,8 +332,52 @@ def test_a_number_that_was_not_measured_is_a_dash(whole_run: Run) -> None:
     write_json(path, {**numbers, "acceptor": "greedy", "lossless": True})
     facts = read_facts(whole_run)
     row = next(row for row in speed_rows(facts) if row[1] == "greedy (exact)")
-    assert row[7:] == ["-", "-", "-", "", "", "-"]
+    assert row[7:] == ["-", "-", "-", "", "", "-", ""]
     assert render(facts, [], None)
+
+
+def test_a_price_is_drawn_only_where_a_greedy_rule_has_paid_one(whole_run: Run) -> None:
+    drawn = drift_figure(measured_rules(read_facts(whole_run).evals))
+    assert drawn is not None
+    points = {trace["name"]: (*trace["x"], *trace["y"]) for trace in drawn["data"]}
+    assert points == {
+        "greedy (exact)": (0.0, 1.1),
+        "dropmatch: exact": (0.0, 1.08),
+        "dropmatch (lossy)": (0.07, 1.3),
+    }
+    symbols = [trace["marker"]["symbol"] for trace in drawn["data"]]
+    assert symbols == ["circle", "circle", "diamond"]
+    (whole_run.eval / "dropmatch.json").unlink()
+    assert drift_figure(measured_rules(read_facts(whole_run).evals)) is None
+
+
+@pytest.mark.parametrize(
+    ("acceptor", "options", "drafter", "named"),
+    [
+        ("greedy", {}, "eagle", "greedy (lossy)"),
+        ("greedy", {}, "tree", "greedy, tree (lossy)"),
+        ("dropmatch", {"p_drop": "auto", "criterion": "full", "heads": 5}, "eagle",
+         "dropmatch p auto (lossy)"),
+        ("dropmatch", {"p_drop": 0.1, "criterion": "js"}, "ngram",
+         "dropmatch p 0.1 js, ngram (lossy)"),
+        ("typical", {"seed": 3, "epsilon": 0.09, "delta": 0.3}, "eagle",
+         "typical epsilon 0.09 delta 0.3 (lossy)"),
+    ],
+)  # fmt: skip
+def test_a_rule_is_named_with_its_numbers_and_its_drafter(
+    acceptor: str, options: dict[str, Any], drafter: str, named: str
+) -> None:
+    result = {"acceptor": acceptor, "lossless": False, "drafter": drafter}
+    result["settings"] = {"acceptor": {"name": acceptor, **options}}
+    (found,) = measured_rules({"x": result})
+    assert found.rule == named
+
+
+def test_the_speed_table_shows_the_change_in_log_p(whole_run: Run) -> None:
+    path = whole_run.eval / "dropmatch.json"
+    result = json.loads(path.read_text(encoding="utf-8"))
+    write_json(path, {**result, "log_prob_change": -0.1234})
+    assert [row[-1] for row in speed_rows(read_facts(whole_run))] == ["", "", "", "", "-0.123"]
 
 
 def test_a_lossless_result_counts_once_and_a_lossy_one_with_its_exact_twin() -> None:

@@ -11,11 +11,12 @@ from typing import Any
 from vtrim.artifacts import Run, fingerprint_json, fingerprint_path
 from vtrim.cli.chain_keys import (
     COMMANDS,
+    MAYBE_ELSEWHERE,
     NOTHING,
     READS,
-    SAME_RESULT,
     WRITES,
     command_of,
+    decides,
     keys_of,
     listed,
     no_key,
@@ -23,6 +24,7 @@ from vtrim.cli.chain_keys import (
     refused,
     typed_words,
 )
+from vtrim.cli.eval_call import result_name
 from vtrim.config import Recipe, Value
 from vtrim.errors import InputError
 
@@ -129,7 +131,7 @@ def _replies(recipe: Recipe, target: str, prompts: list[str], typed: dict[str, l
     settings = [
         content_of(one) if key in files else one
         for key, one in typed.items()
-        if key not in SAME_RESULT
+        if decides("regenerate", key)
     ]
     made_from = [content_of(target), content_of(prompts), settings]
     return f"replies-{fingerprint_json(made_from)[7:15]}.jsonl.gz"
@@ -147,13 +149,7 @@ def _name(command: str, options: dict[str, Any]) -> str:
     """The step's name; an evaluation is told by the name of its artefact."""
     if command != "eval":
         return command
-    rule = options.get("acceptor") or exact_rule(options.get("temperature", 0.0))
-    return f"eval {options.get('name') or rule}"
-
-
-def exact_rule(temperature: float) -> str:
-    """The acceptor of an evaluation that names none."""
-    return "greedy" if temperature == 0 else "rejection"
+    return f"eval {result_name(options)}"
 
 
 def _files(recipe: Recipe, run: Run, place: str, command: str, values: dict[str, Value]) -> None:
@@ -168,7 +164,7 @@ def _files(recipe: Recipe, run: Run, place: str, command: str, values: dict[str,
         values[key] = [input_of(recipe, at, name) for name in names if name not in NOTHING]
         for name in values[key]:
             there = Path(name).exists() or glob.has_magic(name)
-            if not there and key != "generated" and (key, name) not in _WORDS:
+            if not there and key not in MAYBE_ELSEWHERE and (key, name) not in _WORDS:
                 raise InputError(f"{recipe.where(at)}: {name}: no such file.")
     for key in values.keys() & WRITES.get(command, set()):
         name = str(values[key])

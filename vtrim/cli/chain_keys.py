@@ -33,9 +33,12 @@ READS = {
     "regenerate": {"prompts", "template"},
     "coverage": {"data", "generated", "template"},
     "train-draft": {"vocab", "init_from", "hostfile", "draft_config", "deepspeed_config"},
-    "eval": {"draft", "prompts"},
+    "eval": {"draft", "prompts", "draft_model", "draft_vocab"},
 }
 """Keys whose values name files or folders: beside the recipe."""
+
+MAYBE_ELSEWHERE = {"generated", "draft_model"}
+"""Those that may be not there: ids of the hub, or what the chain makes."""
 
 WRITES = {"search": {"storage"}, "train-draft": {"cache_features"}, "report": {"output"}}
 """Keys whose values name what is written: in the run folder."""
@@ -46,8 +49,16 @@ SAME_RESULT = {
 } | {option_of(name)[2:].replace("-", "_") for name in FREE_ON_RESUME}  # fmt: skip
 """Options that decide how a step runs and not what it makes."""
 
+_MEASURED = {("eval", "batch_size")}
+"""Options of that kind in commands that measure how a step runs."""
+
 NOTHING = ("", "null", "~")
 _TRUE, _FALSE = ("true", "yes", "on"), ("false", "no", "off")
+
+
+def decides(command: str, key: str) -> bool:
+    """Whether an option decides what a step makes, and not only how it runs."""
+    return key not in SAME_RESULT or (command, key) in _MEASURED
 
 
 def keys_of(command: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from vtrim.artifacts import Run, fingerprint_file, fingerprint_json
 from vtrim.cli.chain import Step, content_of
-from vtrim.cli.chain_keys import READS, SAME_RESULT
+from vtrim.cli.chain_keys import READS, decides
 
 NEW, CHANGED = "not run here yet", "changed"
 _DRAFT = ("draft/config.json", "draft/model.safetensors")
@@ -50,7 +50,7 @@ def made_from(step: Step, run: Run) -> Made:
     options = {
         key: content_of(value) if key in files else value
         for key, value in step.options.items()
-        if key not in SAME_RESULT | _ELSEWHERE
+        if key not in _ELSEWHERE and decides(step.command, key)
     }
     if step.command == "train-draft":  # however they are shared out among processes
         slots = int(options.pop("num_gpus", 1)) * int(options.pop("grad_accum", 1))

@@ -11,22 +11,61 @@ from rich.text import Text
 from vtrim.cli import common
 
 _COLUMNS = ("rule", "tokens/s", "speed-up", "95 %", "acceptance length", "off arg-max")
+_PRICE = ("rule", "log p", "change", "95 %", "as plain", "share")
 
 
 def show(result: Mapping[str, Any]) -> None:
-    """Prints one row a rule, then what the numbers rest on."""
-    table = Table(title="Speculative decoding", title_justify="left")
-    for name in _COLUMNS:
-        justify: Any = "left" if name == "rule" else "right"
-        table.add_column(Text(name), justify=justify)
+    """Prints one row a rule, the price of a lossy one, then what the numbers rest on."""
+    table = _table("Speculative decoding", _COLUMNS)
     speed, off = result["plain_tokens_per_second"], result["plain"]["off_argmax_share"]
     table.add_row("plain", _number(speed, 1), "1.00", "", "1.00", _percent(off))
     rules = _rules(result)
     for name, numbers in rules.items():
         table.add_row(Text(name), *_cells(numbers))
     common.results.print(table)
+    if not result["lossless"]:
+        _show_price(result, rules)
+    if result["diagnosed"]:
+        _show_diagnosis(result)
     for line in (*_positions(rules), *_footnotes(result)):
         common.results.print(line, markup=False, soft_wrap=True)
+
+
+def _table(title: str, columns: tuple[str, ...]) -> Table:
+    table = Table(title=title, title_justify="left")
+    for name in columns:
+        justify: Any = "left" if name == "rule" else "right"
+        table.add_column(Text(name), justify=justify)
+    return table
+
+
+def _show_price(result: Mapping[str, Any], rules: Mapping[str, Mapping[str, Any]]) -> None:
+    """How far the rules' replies stray from plain decoding's."""
+    table = _table("The price", _PRICE)
+    table.add_row("plain", _number(result["plain"]["mean_log_prob"], 3))
+    for name, numbers in rules.items():
+        bounds, tokens = numbers["log_prob_change_interval"], numbers["plain_prefix_tokens"]
+        table.add_row(
+            Text(name),
+            _number(numbers["mean_log_prob"], 3),
+            _signed(numbers["log_prob_change"]),
+            "" if bounds is None else f"{bounds[0]:+.2f} to {bounds[1]:+.2f}",
+            "-" if tokens is None else f"{tokens:.1f}",
+            _percent(numbers["plain_prefix_share"]),
+        )
+    common.results.print(table)
+
+
+def _show_diagnosis(result: Mapping[str, Any]) -> None:
+    """What dropmatch saw, beside its paper."""
+    from vtrim.evaluation.diagnosis import diagnosis
+
+    table = Table(title="Diagnosis (the paper's 70B in the last column)", title_justify="left")
+    for name in ("table", "what", "here", "paper"):
+        table.add_column(Text(name))
+    for line in diagnosis(result):
+        table.add_row(*map(Text, (line.table, line.what, line.here, line.paper)))
+    common.results.print(table)
 
 
 def _rules(result: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
@@ -63,9 +102,9 @@ def _footnotes(result: Mapping[str, Any]) -> list[str]:
     shares = ", ".join(f"{phase} {_percent(share)}" for phase, share in result["shares"].items())
     lines = [
         f"Time of a round: {shares}.",
-        f"{result['prompts']} prompts, {result['tokens']:,} tokens, "
-        f"{result['num_draft_tokens']} drafted a round, temperature {result['temperature']:g}, "
-        f"{result['dtype']} on {result['device']}.",
+        f"{result['prompts']} prompts, {result['tokens']:,} tokens, {_drafted(result)}, "
+        f"temperature {result['temperature']:g}, {result['dtype']} on {result['device']}"
+        f"{_together(result)}.",
         "Speed-ups are over plain decoding in the same loop (95 % interval over prompts), "
         "prefill left out.",
     ]
@@ -74,7 +113,17 @@ def _footnotes(result: Mapping[str, Any]) -> list[str]:
             f"Replies identical to plain decoding: {_percent(result['identical_to_plain'])}"
             f"{_ties(result)}."
         )
+    if (result.get("calibration") or {}).get("p_drop") is not None:
+        found = result["calibration"]
+        lines.append(
+            f"--p-drop auto chose {found['p_drop']:.3g}: there {_percent(found['agreement'])} of "
+            "the heads keep the target's arg-max on the prompts."
+        )
     if not result["lossless"]:
+        lines.append(
+            "log p: mean of the emitted tokens under the target [nats], and its change from plain "
+            "decoding; as plain: tokens, and share of a reply, before it leaves plain decoding's."
+        )
         lines.append(
             f"{result['acceptor']} is lossy: {_percent(result['off_argmax_share'])} of its tokens "
             f"are not the target's arg-max (plain decoding: "
@@ -85,6 +134,27 @@ def _footnotes(result: Mapping[str, Any]) -> list[str]:
         skipped = ", ".join(f"{why} {n}" for why, n in result["prompts_skipped"].items())
         lines.append(f"Prompts skipped: {skipped}.")
     return [*lines, f"Written: {result['artifact']}"]
+
+
+def _drafted(result: Mapping[str, Any]) -> str:
+    """What drafted how many tokens."""
+    most = "at most " if result["settings"]["adaptive"] else ""
+    if result["drafter"] == "tree":
+        shape = result["settings"]["drafter"]
+        count = (
+            f"{shape['total_token'] - 1} drafted a round, {most}{result['num_draft_tokens']} deep"
+        )
+    else:
+        count = f"{most}{result['num_draft_tokens']} drafted a round"
+    return f"{count} ({result['drafter']})"
+
+
+def _together(result: Mapping[str, Any]) -> str:
+    return f", {result['batch_size']} at a time" if result["batch_size"] > 1 else ""
+
+
+def _signed(value: float | None) -> str:
+    return "-" if value is None else f"{value:+.3f}"
 
 
 def _number(value: float | None, digits: int) -> str:

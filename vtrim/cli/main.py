@@ -21,6 +21,7 @@ from vtrim.cli.regenerate import regenerate
 from vtrim.cli.report import report
 from vtrim.cli.run import run_recipe
 from vtrim.cli.search import search
+from vtrim.cli.sweep import sweep
 from vtrim.cli.train_draft import train_draft
 from vtrim.cli.trim import trim
 from vtrim.cli.vocab import app as vocab
@@ -43,6 +44,7 @@ app.command("search")(search)
 app.command("train-draft")(train_draft)
 app.command("eval")(evaluate)
 app.command("evaluate", hidden=True)(evaluate)
+app.command("sweep")(sweep)
 app.command("report")(report)
 app.command("run")(run_recipe)
 app.command("regenerate")(regenerate)

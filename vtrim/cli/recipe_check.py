@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from vtrim.artifacts import Run
-from vtrim.cli.chain import Step, chain_steps, exact_rule, input_of
-from vtrim.cli.chain_keys import READS, refused
+from vtrim.cli.chain import Step, chain_steps, input_of
+from vtrim.cli.chain_keys import READS, command_of, refused
 from vtrim.config import HEADER, Recipe, load_recipe, read_header
 from vtrim.errors import InputError, VtrimError
 
@@ -143,16 +143,10 @@ _PATHS = READS["train-draft"] - {"vocab"}
 
 def _eval(step: Step) -> None:
     from vtrim.cli.common import check_device, pick_dtype
-    from vtrim.cli.eval_steps import EvalCall
+    from vtrim.cli.eval_call import EvalCall
 
-    options = step.options
-    rule = ("heads", "p_drop", "criterion", "correction")
-    call: dict[str, Any] = {one.name: options.get(one.name) for one in fields(EvalCall)}
-    call["options"] = {name: options[name] for name in rule if name in options}
-    call["temperature"] = options.get("temperature", 0.0)
-    call["acceptor"] = options.get("acceptor") or exact_rule(call["temperature"])
-    call |= {"seed": options.get("seed", 0), "run": Run(options["run"])}
-    found = EvalCall(**call)
-    found.make_acceptor()
-    _ = found.artifact, pick_dtype(options.get("dtype", "auto"))
-    check_device(options.get("device"))
+    parsed = command_of(step.command).make_context(step.command, list(step.arguments[1:]))
+    call = EvalCall.of(Run(parsed.params["run"]), parsed.params)
+    call.check()
+    pick_dtype(call.dtype)
+    check_device(call.device)

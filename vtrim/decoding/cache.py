@@ -1,10 +1,14 @@
-"""Key/value caches of fixed length that roll back by setting a number.
+"""The target's keys and values for many sequences in buffers of fixed length.
 
-The rollback after a rejected draft is the only mutable state of decoding.
+Each live sequence has a slot and a length; a forward writes its rows behind that length. What a
+round rejects is forgotten by setting the length back, and the accepted path of a tree is gathered
+in place. Nothing is computed twice, and the buffers are never joined to anything.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,99 +16,172 @@ from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache
 
 from vtrim.errors import InputError
-from vtrim.shape import DraftShape
 
-# Layers that transformers keeps by token position, and whether they attend through a window.
+# Layers that transformers keeps by token position.
 # (A window is kept whole here and masked by the model: cut to size, it could not roll back.)
-_BY_POSITION = {"DynamicLayer": False, "DynamicSlidingWindowLayer": True}
+_BY_POSITION = ("DynamicLayer", "DynamicSlidingWindowLayer")
 _STATELESS = "DummyLayer"  # shares another layer's keys, or has no attention
 
 
-class _Rows:
-    """Two buffers [1, heads, capacity, size] that are filled from any row on."""
+@dataclass
+class _Aim:
+    """Where the rows of the next forward go, for all layers at once.
 
-    def __init__(self, capacity: int, keys: Tensor, values: Tensor) -> None:
-        self.capacity = capacity
-        self.keys = self._buffer(keys)
-        self.values = self._buffer(values)
+    lengths: tokens kept in each slot; slots: those that the forward's batch rows belong to; places:
+    ([B, 1], [B, T]) slot and column of each row, None where one slot is filled from its length on.
+    """
 
-    def _buffer(self, like: Tensor) -> Tensor:
-        heads, size = like.shape[1], like.shape[-1]
-        return torch.empty(1, heads, self.capacity, size, dtype=like.dtype, device=like.device)
-
-    def write(self, start: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Puts [1, heads, T, size] at rows start..start+T-1; returns all rows up to there."""
-        end = start + keys.shape[2]
-        self.keys[:, :, start:end] = keys
-        self.values[:, :, start:end] = values
-        return self.keys[:, :, :end], self.values[:, :, :end]
+    lengths: list[int]
+    slots: range = range(1)
+    places: tuple[Tensor, Tensor] | None = None
 
 
-class _PositionLayer(CacheLayerMixin):
-    """One block of the target's cache behind transformers' layer interface."""
+class PositionLayer(CacheLayerMixin):
+    """Keys and values of one block, [slots, heads, capacity, size] each.
 
-    is_croppable = True
+    window: positions that its attention reaches back, or the size of its chunks; None: all.
+    """
 
-    def __init__(self, capacity: int, *, is_sliding: bool) -> None:
+    keys: Any  # buffers once initialised
+    values: Any
+
+    def __init__(self, aim: _Aim, capacity: int, window: int | None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self.aim = aim
         self.capacity = capacity
-        self.is_sliding = is_sliding
-        self.length = 0
-        self._rows: _Rows | None = None
+        self.window = window
+        self.is_sliding = window is not None
+        self.is_last = False
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        self._allocate(key_states, value_states)
-
-    def _allocate(self, keys: Tensor, values: Tensor) -> _Rows:
-        """Buffers of the first keys' heads, size, dtype and device."""
-        self._rows = rows = _Rows(self.capacity, keys, values)
-        self.keys, self.values = rows.keys, rows.values
+        """Allocates; zeros, because what a mask hides still enters a product."""
+        slots = len(self.aim.lengths)
+        self.keys, self.values = (
+            x.new_zeros(slots, x.shape[1], self.capacity, x.shape[3])
+            for x in (key_states, value_states)
+        )
         self.is_initialized = True
-        return rows
 
     def update(
         self, key_states: Tensor, value_states: Tensor, *_args: Any, **_kwargs: Any
     ) -> tuple[Tensor, Tensor]:
-        rows = self._rows or self._allocate(key_states, value_states)
-        start, self.length = self.length, self.length + key_states.shape[2]
-        return rows.write(start, key_states, value_states)
+        """Writes T rows of each aimed slot; returns these slots' rows up to the last one written.
+
+        key_states, value_states: [B, heads, T, size] -> [B, heads, S, size] each.
+        """
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        aim, width = self.aim, key_states.shape[2]
+        slots = slice(aim.slots.start, aim.slots.stop)
+        end = max(aim.lengths[slots]) + width
+        if aim.places is None:
+            self.keys[slots, :, end - width : end] = key_states
+            self.values[slots, :, end - width : end] = value_states
+        else:
+            rows, columns = aim.places
+            self.keys[rows, :, columns] = key_states.transpose(1, 2)
+            self.values[rows, :, columns] = value_states.transpose(1, 2)
+        if self.is_last:
+            for slot in aim.slots:
+                aim.lengths[slot] += width
+        return self.keys[slots, :, :end], self.values[slots, :, :end]
+
+    def resize(self, slots: int, capacity: int, used: int) -> None:
+        """Moves the first ``used`` columns into larger buffers."""
+        self.capacity = capacity
+        for name in ("keys", "values"):
+            if self.is_initialized:
+                old: Tensor = getattr(self, name)
+                new = old.new_zeros(slots, old.shape[1], capacity, old.shape[3])
+                new[: old.shape[0], :, :used] = old[:, :, :used]
+                setattr(self, name, new)
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        return self.length + query_length, 0
+        """Columns that a mask must cover, and the first of them."""
+        return self.get_seq_length() + query_length, 0
 
     def get_seq_length(self) -> int:
-        return self.length
+        """Tokens kept in the aimed slot; of several, the most."""
+        return max(self.aim.lengths[self.aim.slots.start : self.aim.slots.stop])
 
     def get_max_length(self) -> int:
+        """Columns of the buffers."""
         return self.capacity
 
     get_max_cache_shape = get_max_length  # its name before transformers 5.20
 
-    def crop(self, tokens_to_remove: int) -> None:
-        self.length -= abs(tokens_to_remove)
-
 
 class TargetCache(Cache):
-    """The target's keys and values for one sequence of at most ``capacity`` tokens."""
+    """Room for ``slots`` sequences of at most ``capacity`` tokens; allocated at the first forward.
 
-    def __init__(self, config: Any, capacity: int) -> None:
-        layers = [_position_layer(layer, capacity) for layer in DynamicCache(config=config).layers]
+    Raises:
+        InputError: the target has a layer whose state is not keys and values by position.
+    """
+
+    def __init__(self, config: Any, slots: int, capacity: int) -> None:
+        self.lengths = [0] * slots
+        self.aim = _Aim(self.lengths)
+        layers = [
+            _position_layer(layer, self.aim, capacity)
+            for layer in DynamicCache(config=config).layers
+        ]
         super().__init__(layers=layers)
+        self.kept_layers = [layer for layer in layers if isinstance(layer, PositionLayer)]
+        self.kept_layers[-1].is_last = True
         self.capacity = capacity
 
     @property
-    def length(self) -> int:
-        """Number of tokens whose keys and values are kept."""
-        return max(getattr(layer, "length", 0) for layer in self.layers)
+    def slots(self) -> int:
+        """Number of sequences there is room for."""
+        return len(self.lengths)
 
-    def rollback(self, length: int) -> None:
-        """Forgets every token from position ``length`` on, without touching the buffers."""
-        for layer in self.layers:
-            if isinstance(layer, _PositionLayer):
-                layer.length = min(layer.length, length)
+    def reserve(self, slots: int, capacity: int) -> None:
+        """Makes room, moving what is kept; buffers never shrink."""
+        slots, capacity = max(slots, self.slots), max(capacity, self.capacity)
+        if (slots, capacity) == (self.slots, self.capacity):
+            return
+        used = max(self.lengths)
+        for layer in self.kept_layers:
+            layer.resize(slots, capacity, used)
+        self.lengths += [0] * (slots - self.slots)
+        self.capacity = capacity
+
+    def reset(self) -> None:
+        """Forgets every token; no buffer is touched."""
+        self.lengths[:] = [0] * self.slots
+
+    def aim_at(self, slots: range, width: int, device: torch.device) -> None:
+        """Says where the next forward's rows go: ``width`` of them behind each slot's length."""
+        self.aim.slots = slots
+        self.aim.places = None
+        if len(slots) > 1:
+            starts = torch.tensor([self.lengths[slot] for slot in slots], device=device)
+            rows = torch.arange(slots.start, slots.stop, device=device)[:, None]
+            self.aim.places = rows, starts[:, None] + torch.arange(width, device=device)
+
+    def rollback(self, length: int, slot: int = 0) -> None:
+        """Forgets every token of a slot from position ``length`` on; no buffer is touched."""
+        self.lengths[slot] = min(self.lengths[slot], length)
+
+    def keep(self, slot: int, length: int, path: Sequence[int]) -> None:
+        """Keeps some of the rows behind ``length``: those of ``path``, ascending, side by side."""
+        self.lengths[slot] = length + len(path)
+        if list(path) == list(range(len(path))):
+            return
+        chosen = torch.tensor(path, device=self.kept_layers[0].keys.device) + length
+        for layer in self.kept_layers:
+            for rows in (layer.keys[slot], layer.values[slot]):
+                rows[:, length : length + len(path)] = rows[:, chosen]
+
+    def move(self, source: int, slot: int) -> None:
+        """Puts the tokens of one slot into another."""
+        length = self.lengths[slot] = self.lengths[source]
+        for layer in self.kept_layers:
+            for rows in (layer.keys, layer.values):
+                rows[slot, :, :length] = rows[source, :, :length]
 
 
-def _position_layer(layer: Any, capacity: int) -> Any:
+def _position_layer(layer: Any, aim: _Aim, capacity: int) -> Any:
     name = type(layer).__name__
     if name == _STATELESS:
         return layer
@@ -113,17 +190,5 @@ def _position_layer(layer: Any, capacity: int) -> Any:
             f"the target has a layer whose state cannot roll back ({name}); speculative decoding "
             "needs attention layers only."
         )
-    return _PositionLayer(capacity, is_sliding=_BY_POSITION[name])
-
-
-class DraftCache(_Rows):
-    """The draft's keys and values; ``committed`` rows come from the target's own states.
-
-    Rows behind them belong to the chain being drafted and are overwritten by the next round.
-    """
-
-    def __init__(self, shape: DraftShape, capacity: int, like: Tensor) -> None:
-        heads, size = shape.num_key_value_heads, shape.head_dim
-        empty = torch.empty(1, heads, 0, size, dtype=like.dtype, device=like.device)
-        super().__init__(capacity, empty, empty)
-        self.committed = 0
+    window = getattr(layer, "sliding_window", None)
+    return PositionLayer(aim, capacity, window)

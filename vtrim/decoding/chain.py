@@ -1,122 +1,122 @@
-"""A chain of tokens drafted one by one with an EAGLE-3 draft and its own key/value cache.
+"""A chain of tokens drafted one by one with an EAGLE-3 draft (arXiv:2503.01840).
 
-Row i pairs the target's states f_i with the embedding of token i+1 and sits at RoPE position i.
-Rows made from the target's states are committed; rows of the chain, which feed back the draft's own
-pre-norm output, are overwritten in the next round and made anew from fresh states if their tokens
-were accepted. Shapes: R rows, L drafted tokens, d hidden size, k draft vocabulary.
+Shapes: B sequences, L drafted tokens, d hidden size, k draft vocabulary.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from vtrim.decoding.cache import DraftCache
+from vtrim.decoding.draft_rows import Batch, DraftRows
 from vtrim.decoding.protocol import Ask, Proposal
 from vtrim.decoding.sampling import Purpose, draw, law
-from vtrim.models.draft import Attend, Eagle3Draft
+from vtrim.errors import OptionError
+from vtrim.models.draft import Eagle3Draft
 
 
-class ChainDrafter:
-    """Drafts L tokens: one pass over the rows the target has just judged, then L-1 single rows."""
+class ChainDrafter(DraftRows):
+    """Drafts L tokens: one pass over the rows the target has just judged, then L-1 single rows.
 
-    def __init__(self, draft: Eagle3Draft, embedding: Tensor) -> None:
-        """embedding: [V, d] the target's input embedding, unscaled."""
-        self.draft = draft
-        self.embedding = embedding
-        self.dtype = draft.fc.weight.dtype
-        self.context_length = draft.shape.max_position_embeddings
-        self._groups = draft.shape.num_attention_heads // draft.shape.num_key_value_heads
-        self.cache = DraftCache(draft.shape, 0, draft.fc.weight)
+    All sequences of a call share each pass. min_confidence: a chain ends with the token at which
+    the product of the draft's probabilities of its tokens, under the law they are drawn from (the
+    plain softmax when greedy), falls below it; 0 is off. Whether a token is drafted thus depends on
+    the ones before it only, which keeps lossless rules lossless; each step then waits for the
+    device once. Without it nothing waits before the tokens are read.
+    """
 
-    def open(self, slots: int, capacity: int) -> None:
-        """Forgets everything; makes room for ``capacity`` rows."""
-        del slots
-        if self.cache.capacity < capacity:
-            self.cache = DraftCache(self.draft.shape, capacity, self.draft.fc.weight)
-        self.cache.committed = 0
+    def __init__(
+        self, draft: Eagle3Draft, embedding: Tensor, *, min_confidence: float = 0.0
+    ) -> None:
+        """embedding: [V, d] the target's input embedding, unscaled.
 
-    def prefill(self, slot: int, tokens: Sequence[int], aux: Tensor) -> None:
-        """Commits the first R rows of a sequence. aux: [R, 3d]."""
-        del slot
-        self.cache.committed = 0
-        if aux.shape[0]:
-            self.extend(aux, tokens[1 : aux.shape[0] + 1])
-
-    def extend(self, aux: Tensor, tokens: Sequence[int]) -> Tensor:
-        """Commits R rows; returns their pre-norm outputs [1, R, d].
-
-        aux: [R, 3d] the target's states; tokens: [R] the token after each of them.
+        Raises:
+            OptionError: ``min_confidence`` is no probability below 1.
         """
-        hidden = self.draft.fuse(aux.to(self.dtype))[None]
-        start = self.cache.committed
-        out = self._rows(torch.tensor(tokens, device=aux.device), hidden, start)
-        self.cache.committed = start + len(tokens)
-        return out
+        if not 0 <= min_confidence < 1:
+            raise OptionError(
+                f"min_confidence={min_confidence:g} must be at least 0 (off) and below 1: it is a "
+                "product of probabilities."
+            )
+        super().__init__(draft, embedding)
+        self.min_confidence = min_confidence
 
     def propose(
         self, asks: Sequence[Ask], num_draft_tokens: int, *, temperature: float, seed: int
     ) -> list[Proposal]:
         """The chain behind each sequence."""
-        return [
-            self._chain(ask, min(num_draft_tokens, ask.room), temperature, seed) for ask in asks
-        ]
-
-    def _chain(self, ask: Ask, length: int, temperature: float, seed: int) -> Proposal:
-        # A slice [:, i:j] keeps the stride of its whole in dimension 0, and a product with it then
-        # runs as a batch: 8 times slower in bf16 on a CPU.
-        hidden = self.extend(ask.aux, ask.fresh)[0, -1:][None]
-        position = self.cache.committed + 1  # of the first drafted token
+        batch = self.commit(asks)
+        lengths = [max(0, min(num_draft_tokens, ask.room)) for ask in asks]
+        hidden, confidence = batch.hidden, torch.zeros(len(asks), device=batch.hidden.device)
         drafted: list[Tensor] = []
         scores: list[Tensor] = []
-        for step in range(length):
-            if step:
-                hidden = self._rows(drafted[-1], hidden, position + step - 2)
-            logits = self.draft.logits(hidden)[0].float()
+        while len(drafted) < max(lengths):
+            if drafted:
+                hidden = self._forward(batch, drafted[-1], hidden, len(drafted))
+            logits = self.draft.logits(hidden)[:, 0].float()
             if temperature == 0:
                 index = logits.argmax(dim=-1)
             else:
                 logits = law(logits, temperature)
-                place = (seed, ask.prompt, position + step)
-                index = draw(logits.exp(), place, Purpose.DRAFT)
+                index = _draw(logits.exp(), batch, len(drafted), seed)
             scores.append(logits)
             drafted.append(self.draft.vocab_ids[index])
+            if self.min_confidence > 0:
+                chosen = logits.log_softmax(-1).gather(-1, index[:, None])
+                confidence = confidence + chosen[:, 0]
+                goes_on = (confidence >= math.log(self.min_confidence)).tolist()
+                lengths = [
+                    most if on else min(most, len(drafted))
+                    for most, on in zip(lengths, goes_on, strict=True)
+                ]
         if not drafted:
-            return Proposal.nothing(hidden.device)
-        log_q = torch.cat(scores).log_softmax(-1)  # changes nothing where a law was drawn from
-        return Proposal(
-            tokens=torch.cat(drafted),
-            log_q=log_q if temperature > 0 else None,
-            log_q_soft=log_q,
-            vocab_ids=self.draft.vocab_ids,
-        )
+            return [Proposal.nothing(hidden.device) for _ in asks]
+        return self._proposals(lengths, drafted, scores, temperature)
 
-    def _rows(self, tokens: Tensor, hidden: Tensor, start: int) -> Tensor:
-        """One pass of the draft's layer over rows start..start+R-1; their pre-norm outputs."""
-        embeds = F.embedding(tokens, self.embedding)[None].to(self.dtype)
-        positions = torch.arange(start, start + tokens.shape[0], device=tokens.device)[None]
-        return self.draft.step(embeds, hidden, positions, self._attend(start))
+    def _forward(self, batch: Batch, tokens: Tensor, hidden: Tensor, step: int) -> Tensor:
+        """The pre-norm outputs [B, 1, d] of the rows of the tokens drafted last, [B]."""
+        if batch.bases is None or batch.slots is None:
+            row = batch.base[0] + step - 1
+            return self.one(batch.asks[0].slot, row, row, tokens[None], hidden, None)
+        positions = (batch.bases + (step - 1))[:, None]
+        # A chain without room is cut below: what it makes meanwhile may be anything.
+        end = min(max(batch.base) + step, self.cache.capacity + 1)
+        seen = torch.arange(end, device=tokens.device) <= positions[:, :, None]
+        return self.many(batch.slots, positions, positions, tokens[:, None], hidden, seen)
 
-    def _attend(self, start: int) -> Attend:
-        """Causal attention over the cache, with new rows written from ``start`` on."""
+    def _proposals(
+        self, lengths: list[int], drafted: list[Tensor], scores: list[Tensor], temperature: float
+    ) -> list[Proposal]:
+        """Each sequence's own part of the drafted tokens [L][B] and their laws [L][B, k]."""
+        tokens = torch.stack(drafted, dim=1)
+        # Changes nothing where a law was drawn from.
+        laws = torch.stack(scores, dim=1).log_softmax(-1)
+        proposals = []
+        for line, length in enumerate(lengths):
+            log_q = laws[line, :length]
+            proposals.append(
+                Proposal(
+                    tokens=tokens[line, :length],
+                    log_q=log_q if temperature > 0 else None,
+                    log_q_soft=log_q,
+                    vocab_ids=self.draft.vocab_ids,
+                )
+                if length
+                else Proposal.nothing(tokens.device)
+            )
+        return proposals
 
-        def attend(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-            keys, values = self.cache.write(start, keys, values)
-            rows = queries.shape[2]
-            if start == 0 and rows > 1:
-                keys = keys.repeat_interleave(self._groups, dim=1)
-                values = values.repeat_interleave(self._groups, dim=1)
-                return F.scaled_dot_product_attention(queries, keys, values, is_causal=True)
-            # Query heads that share a key head become rows of one head: the keys are read once.
-            packed = queries.reshape(1, keys.shape[1], self._groups * rows, -1)
-            mask = None
-            if rows > 1:
-                seen = torch.ones(rows, start + rows, dtype=torch.bool, device=queries.device)
-                mask = seen.tril(start).repeat(self._groups, 1)
-            context = F.scaled_dot_product_attention(packed, keys, values, attn_mask=mask)
-            return context.reshape(queries.shape)
 
-        return attend
+def _draw(weights: Tensor, batch: Batch, step: int, seed: int) -> Tensor:
+    """Index [B] of each sequence's token; its number depends on its own place only.
+
+    weights: [B, k].
+    """
+    drawn = [
+        draw(weights[line], (seed, ask.prompt, base + 1 + step), Purpose.DRAFT)
+        for line, (ask, base) in enumerate(zip(batch.asks, batch.base, strict=True))
+    ]
+    return torch.stack(drawn)

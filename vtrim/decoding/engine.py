@@ -1,34 +1,46 @@
-"""Speculative decoding of one sequence: draft, verify, accept, commit; plain decoding beside it.
-
-Both run through the same loop, cache and target forward. Plain decoding is the loop without a
-draft: one token a forward.
-"""
+"""Speculative decoding of one prompt or many; plain decoding is the same loop without a draft."""
 
 from __future__ import annotations
 
 import sys
+from collections import deque
 from collections.abc import Sequence
+from typing import Any
 
 import torch
-from torch import Tensor
 
+from vtrim.decoding.adaptive import DraftLength
 from vtrim.decoding.cache import TargetCache
-from vtrim.decoding.generation import Generation, GenerationSettings, SequenceState
-from vtrim.decoding.protocol import Acceptor, Ask, Drafter, Proposal, Verdict, Verification
-from vtrim.decoding.sampling import target_token
+from vtrim.decoding.generation import Generation, GenerationSettings
+from vtrim.decoding.protocol import Acceptor, Drafter
+from vtrim.decoding.rounds import OnTokens, Rounds
+from vtrim.decoding.stops import Stops
 from vtrim.decoding.stopwatch import Stopwatch
-from vtrim.errors import InputError
+from vtrim.decoding.verify import Verifier
+from vtrim.errors import InputError, OptionError
 from vtrim.models.target import Target
+
+_CHUNK, _CUDA_CHUNK = 512, 2048  # prompt tokens of one forward: memory stays bounded
+_SPARE = 64  # columns of the cache behind the longest reply, for the branches of a tree
 
 
 class Engine:
-    """A target and what drafts for it, decoding one sequence at a time."""
+    """A target, what drafts for it, and the cache that they decode with.
 
-    def __init__(self, target: Target, drafter: Drafter | None = None) -> None:
+    tokenizer: the target's own; only stop strings need it. chunk: prompt tokens of one forward.
+    """
+
+    def __init__(
+        self, target: Target, drafter: Drafter | None = None, tokenizer: Any = None
+    ) -> None:
         self.target = target
         self.drafter = drafter
+        self.tokenizer = tokenizer
         self.context_length = _context_length(target, drafter)
-        self.cache = TargetCache(target.config, 0)
+        self.chunk = _CUDA_CHUNK if target.device.type == "cuda" else _CHUNK
+        self.cache = TargetCache(target.config, 1, 0)
+        self._verifier = Verifier(target, self.cache, self.context_length)
+        self._lengths: dict[tuple[int, int, int], tuple[Acceptor, DraftLength]] = {}
 
     def decode(
         self,
@@ -37,23 +49,69 @@ class Engine:
         acceptor: Acceptor,
         *,
         prompt: int = 0,
+        on_tokens: OnTokens | None = None,
     ) -> Generation:
         """A reply by speculative decoding; ``prompt`` is its index, part of every random seed.
 
         Raises:
             InputError: the prompt is empty or leaves no room in the context.
         """
-        return self._decode(prompt_ids, settings, acceptor, prompt)
+        (reply,) = self.decode_many(
+            [prompt_ids], settings, acceptor, first_prompt=prompt, on_tokens=on_tokens
+        )
+        return reply
 
     def decode_plain(
-        self, prompt_ids: Sequence[int], settings: GenerationSettings, *, prompt: int = 0
+        self,
+        prompt_ids: Sequence[int],
+        settings: GenerationSettings,
+        *,
+        prompt: int = 0,
+        on_tokens: OnTokens | None = None,
     ) -> Generation:
         """A reply by one token a target forward: the baseline of every speed-up.
 
         Raises:
             InputError: the prompt is empty or leaves no room in the context.
         """
-        return self._decode(prompt_ids, settings, None, prompt)
+        (reply,) = self.decode_many(
+            [prompt_ids], settings, None, first_prompt=prompt, on_tokens=on_tokens
+        )
+        return reply
+
+    @torch.inference_mode()
+    def decode_many(
+        self,
+        prompts: Sequence[Sequence[int]],
+        settings: GenerationSettings,
+        acceptor: Acceptor | None,
+        *,
+        batch_size: int = 1,
+        first_prompt: int = 0,
+        on_tokens: OnTokens | None = None,
+    ) -> list[Generation]:
+        """Replies to all prompts, at most ``batch_size`` in flight; acceptor None decodes plainly.
+
+        Raises:
+            OptionError: the batch size is below 1, or stop strings lack a tokenizer.
+            InputError: a prompt is empty or leaves no room in the context, or the target's
+                attention does not take the masks that a tree or a batch needs.
+        """
+        if batch_size < 1:
+            raise OptionError(f"--batch-size {batch_size}: at least 1 is needed.")
+        for ids in prompts:
+            self.check_prompt(ids)
+        rounds = self._rounds(prompts, settings, acceptor, min(batch_size, len(prompts)), on_tokens)
+        waiting = deque(enumerate(prompts, first_prompt))
+        replies: dict[int, Generation] = {}
+        while waiting or rounds.live:
+            if waiting and rounds.free:
+                index, ids = waiting.popleft()
+                rounds.admit(ids, index, self._reply_end(ids, settings))
+            else:
+                rounds.round()
+            replies.update(rounds.leave())
+        return [replies[index] for index in sorted(replies)]
 
     def check_prompt(self, prompt_ids: Sequence[int]) -> None:
         """Refuses a prompt that cannot be answered.
@@ -75,122 +133,48 @@ class Engine:
                 f"has rows 0 to {rows - 1}. Is the tokenizer its own?"
             )
 
-    @torch.inference_mode()
-    def _decode(
+    def _reply_end(self, prompt_ids: Sequence[int], settings: GenerationSettings) -> int:
+        """Length at which the reply must end."""
+        return min(len(prompt_ids) + settings.max_new_tokens, self.context_length)
+
+    def _rounds(
         self,
-        prompt_ids: Sequence[int],
+        prompts: Sequence[Sequence[int]],
         settings: GenerationSettings,
         acceptor: Acceptor | None,
-        prompt: int,
-    ) -> Generation:
-        self.check_prompt(prompt_ids)
-        watch = Stopwatch(self.target.device)
-        sequence = self._prefill(prompt_ids, settings, acceptor, prompt)
-        watch.lap("prefill")
-        while not sequence.done:
-            self._round(sequence, settings, acceptor, watch)
-        return sequence.finish(watch.seconds)
-
-    def _round(
-        self,
-        sequence: SequenceState,
-        settings: GenerationSettings,
-        acceptor: Acceptor | None,
-        watch: Stopwatch,
-    ) -> None:
-        """One round: draft, verify, accept, commit."""
-        proposal = self._draft(sequence, settings, drafts=acceptor is not None)
-        watch.lap("draft")
-
-        view, aux = self._verify(sequence, settings, proposal)
-        watch.lap("verify")
-
-        if acceptor is None:
-            verdict = Verdict((), target_token(view, 0, settings.seed), ())
-        else:
-            verdict = acceptor.accept(proposal, view)
-        watch.lap("accept")
-
-        self.cache.rollback(len(sequence.tokens) + verdict.num_accepted)
-        sequence.aux = aux[: verdict.num_accepted + 1]
-        emitted = sequence.commit(proposal, verdict, settings.stop_ids)
-        watch.lap("other")
-
-        clean = view.logits[: len(emitted)].argmax(dim=-1).tolist()
-        sequence.off_argmax += sum(a != b for a, b in zip(clean, emitted, strict=True))
-        watch.skip()
-
-    def _prefill(
-        self,
-        prompt_ids: Sequence[int],
-        settings: GenerationSettings,
-        acceptor: Acceptor | None,
-        prompt: int,
-    ) -> SequenceState:
-        """Runs the prompt through target and draft; the target gives the first token."""
-        length = len(prompt_ids)
-        reply_end = min(length + settings.max_new_tokens, self.context_length)
-        if self.cache.capacity < reply_end:
-            self.cache = TargetCache(self.target.config, reply_end)
-        self.cache.rollback(0)
-        ids = torch.tensor(prompt_ids, device=self.target.device)
-        states = self.target.forward(ids[None], cache=self.cache)
-        view = self._view(states.hidden[0, -1:], settings, prompt, length)
-        token = target_token(view, 0, settings.seed)
-        if acceptor is not None:
-            acceptor.begin(states.hidden[0], self.target.logits, prompt)
-        if acceptor is not None and self.drafter is not None:
-            self.drafter.open(1, reply_end)
-            # The last row waits for the token just chosen: the first round's work.
-            self.drafter.prefill(0, prompt_ids, states.aux[0, :-1])
-        return SequenceState(
-            tokens=[*prompt_ids, token],
-            prompt_length=length,
-            prompt=prompt,
-            reply_end=reply_end,
-            aux=states.aux[0, -1:],
-            stopped=token in settings.stop_ids,
+        slots: int,
+        on_tokens: OnTokens | None,
+    ) -> Rounds:
+        """Room for the longest reply in every slot, and all that a round needs."""
+        longest = max((self._reply_end(ids, settings) for ids in prompts), default=0)
+        drafter = None if acceptor is None else self.drafter
+        self.cache.reset()
+        self.cache.reserve(slots, longest + _SPARE)
+        if drafter is not None:
+            drafter.open(slots, longest)
+        return Rounds(
+            verifier=self._verifier,
+            drafter=drafter,
+            acceptor=acceptor,
+            settings=settings,
+            stops=Stops(settings.stop_ids, settings.stop_strings, self.tokenizer),
+            length=self._length(settings, acceptor, slots),
+            on_tokens=on_tokens,
+            chunk=self.chunk,
+            free=list(range(slots)),
+            watch=Stopwatch(self.target.device),
         )
 
-    def _draft(
-        self, sequence: SequenceState, settings: GenerationSettings, *, drafts: bool
-    ) -> Proposal:
-        """Drafted tokens; none when there is no room or no draft."""
-        if not drafts or self.drafter is None or sequence.room == 0:
-            return Proposal.nothing(self.target.device)
-        ask = Ask(0, sequence.tokens, sequence.aux, sequence.room, sequence.prompt)
-        (proposal,) = self.drafter.propose(
-            [ask],
-            settings.num_draft_tokens,
-            temperature=settings.temperature,
-            seed=settings.seed,
-        )
-        return proposal
-
-    def _verify(
-        self, sequence: SequenceState, settings: GenerationSettings, proposal: Proposal
-    ) -> tuple[Verification, Tensor]:
-        """One target forward over the last token and the drafted ones; its view and aux [R, 3d]."""
-        last = torch.tensor(sequence.tokens[-1:], device=self.target.device)
-        ids = torch.cat((last, proposal.tokens))
-        states = self.target.forward(ids[None], cache=self.cache)
-        position = len(sequence.tokens)
-        return self._view(states.hidden[0], settings, sequence.prompt, position), states.aux[0]
-
-    def _view(
-        self, hidden: Tensor, settings: GenerationSettings, prompt: int, position: int
-    ) -> Verification:
-        """The target's view of rows ``hidden`` [R, d]; row 0 judges the token at ``position``."""
-        return Verification(
-            hidden=hidden,
-            logits=self.target.logits(hidden).float(),  # arg-max over bf16 is slow on a CPU
-            head=self.target.logits,
-            temperature=settings.temperature,
-            position=position,
-            prompt=prompt,
-            top_k=settings.top_k,
-            top_p=settings.top_p,
-        )
+    def _length(
+        self, settings: GenerationSettings, acceptor: Acceptor | None, slots: int
+    ) -> DraftLength | None:
+        """What picks the number of draft tokens; it goes on learning from call to call."""
+        if not settings.adaptive or acceptor is None or self.drafter is None:
+            return None
+        key = id(acceptor), settings.num_draft_tokens, slots
+        if key not in self._lengths:  # the acceptor is kept too, so that its id stays its own
+            self._lengths[key] = acceptor, DraftLength(settings.num_draft_tokens)
+        return self._lengths[key][1]
 
 
 def _context_length(target: Target, drafter: Drafter | None) -> int:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
 from vtrim.decoding.protocol import Proposal, Verdict
+from vtrim.decoding.sampling import arg_max
+from vtrim.decoding.stops import Stops
 from vtrim.errors import OptionError
 
 
@@ -50,9 +53,13 @@ class Generation:
     """A reply and what each round gave.
 
     tokens: the reply, its stop token included, the prefill token first; drafted and accepted: one
-    number a round, tokens behind an accepted stop token counted in neither; reasons: why drafted
-    tokens passed; off_argmax: tokens of the rounds that differ from the target's arg-max after the
-    same prefix; seconds [s] of ``prefill``, ``draft``, ``verify``, ``accept`` and ``other``.
+    number a round, the depth of what was drafted and how much of it was kept, tokens behind an
+    accepted stop counted in neither; nodes: tokens drafted in each round, all branches counted;
+    reasons: why drafted tokens passed; off_argmax: tokens of the rounds that differ from the
+    target's arg-max after the same prefix; log_prob: sum of the target's own log p of these tokens
+    at temperature 1 [nats]; seconds [s] of ``prefill``, ``draft``, ``verify``, ``accept`` and
+    ``other``, of a batch's round the sequence's equal share; finish_reason: ``stop`` behind a stop
+    token or string, else ``length``.
     """
 
     tokens: tuple[int, ...]
@@ -61,6 +68,9 @@ class Generation:
     reasons: dict[str, int]
     off_argmax: int
     seconds: dict[str, float]
+    nodes: tuple[int, ...] = ()
+    log_prob: float = 0.0
+    finish_reason: str = "length"
 
     @property
     def rounds(self) -> int:
@@ -84,7 +94,7 @@ class SequenceState:
 
     tokens: prompt and reply; the last one has no row in the target's cache yet. prompt: its index,
     part of every random seed. reply_end: length at which the reply must end. aux: [R, 3d] states
-    of the rows the draft has not seen.
+    of the rows the draft has not seen. slot: its place in the drafter's cache. seconds: by phase.
     """
 
     tokens: list[int]
@@ -92,15 +102,19 @@ class SequenceState:
     prompt: int
     reply_end: int
     aux: Tensor
+    slot: int = 0
+    stopped: bool = False
     drafted: list[int] = field(default_factory=list)
     accepted: list[int] = field(default_factory=list)
+    nodes: list[int] = field(default_factory=list)
     reasons: Counter[str] = field(default_factory=Counter)
-    off_argmax: int = 0
-    stopped: bool = False
+    seconds: dict[str, float] = field(default_factory=dict)
+    off_argmax: Tensor | int = 0  # on the target's device: read once, at the end
+    log_prob: Tensor | float = 0.0
 
     @property
     def done(self) -> bool:
-        """Whether a stop token or the length limit has ended the reply."""
+        """Whether a stop or the length limit has ended the reply."""
         return self.stopped or len(self.tokens) >= self.reply_end
 
     @property
@@ -108,31 +122,44 @@ class SequenceState:
         """Drafted tokens that still fit: the target gives one token of a round itself."""
         return self.reply_end - len(self.tokens) - 1
 
-    def commit(self, proposal: Proposal, verdict: Verdict, stop_ids: frozenset[int]) -> list[int]:
-        """Appends the accepted tokens and the target's own, up to a stop token.
+    def commit(self, proposal: Proposal, verdict: Verdict, stops: Stops) -> list[int]:
+        """Appends the accepted tokens and the target's own, up to the one that stops the reply.
 
         Returns the tokens that were appended.
         """
-        count, num_drafted = verdict.num_accepted, max(proposal.depths, default=-1) + 1
+        count, num_drafted = verdict.num_accepted, proposal.depth
         emitted = [*(proposal.ids[node] for node in verdict.path), verdict.next_token]
-        stop = next((i for i, token in enumerate(emitted) if token in stop_ids), None)
+        stop = stops.first(self.tokens, self.prompt_length, emitted)
         if stop is not None:
             emitted, self.stopped = emitted[: stop + 1], True
-            if stop < count:  # drafted tokens behind an accepted stop token count for nothing
+            if stop < count:  # drafted tokens behind an accepted stop count for nothing
                 num_drafted = count = stop + 1
         self.tokens += emitted
         self.drafted.append(num_drafted)
         self.accepted.append(count)
+        self.nodes.append(proposal.size)
         self.reasons.update(verdict.reasons[:count])
         return emitted
 
-    def finish(self, seconds: dict[str, float]) -> Generation:
+    def note(self, logits: Tensor, verdict: Verdict, emitted: list[int]) -> None:
+        """Counts how the emitted tokens stand under the target's own law. logits: [N+1, V]."""
+        rows = [0, *(node + 1 for node in verdict.path)][: len(emitted)]
+        chain = verdict.path == tuple(range(len(verdict.path)))
+        own = logits[: len(emitted)] if chain else logits[rows]
+        tokens = torch.tensor(emitted, device=logits.device)
+        self.off_argmax = self.off_argmax + (arg_max(own) != tokens).sum()
+        self.log_prob = self.log_prob + own.log_softmax(-1).gather(1, tokens[:, None]).sum()
+
+    def finish(self) -> Generation:
         """The reply and its counts."""
         return Generation(
             tokens=tuple(self.tokens[self.prompt_length :]),
             drafted=tuple(self.drafted),
             accepted=tuple(self.accepted),
+            nodes=tuple(self.nodes),
             reasons=dict(self.reasons),
-            off_argmax=self.off_argmax,
-            seconds=seconds,
+            off_argmax=int(self.off_argmax),
+            log_prob=float(self.log_prob),
+            seconds=self.seconds,
+            finish_reason="stop" if self.stopped else "length",
         )

@@ -54,6 +54,30 @@ class Proposal:
         ids: list[int] = self.tokens.tolist()
         return ids
 
+    def fetch(self, numbers: Tensor) -> list[int]:
+        """Whole numbers [n] on the host; ``ids`` come along, in one transfer from the device."""
+        if "ids" in vars(self):
+            return [int(number) for number in numbers.tolist()]
+        both: list[int] = torch.cat((self.tokens, numbers)).tolist()
+        vars(self)["ids"] = both[: self.size]  # where cached_property looks for it
+        return both[self.size :]
+
+    @cached_property
+    def chances(self) -> list[float]:
+        """[N] on the host: q of each drafted token under the law it was drawn from; 1 if one-hot.
+
+        Read from the device at once.
+        """
+        if self.log_q is None:
+            return [1.0] * self.size
+        index = torch.searchsorted(self.vocab_ids, self.tokens)
+        chances: list[float] = self.log_q.gather(1, index[:, None])[:, 0].exp().tolist()
+        return chances
+
+    def row_depth(self, row: int) -> int:
+        """Depth of the tokens that a row of the view judges; 0 for row 0."""
+        return 0 if row == 0 else self.depths[row - 1] + 1
+
     @property
     def is_chain(self) -> bool:
         """Whether no token has siblings."""
@@ -67,6 +91,11 @@ class Proposal:
         for node, parent in enumerate(parents):
             children.setdefault(parent, []).append(node)
         return children
+
+    @property
+    def depth(self) -> int:
+        """Drafted tokens on the longest path."""
+        return self.size if self.parents is None else max(self.depths, default=-1) + 1
 
     @cached_property
     def depths(self) -> list[int]:
@@ -131,7 +160,10 @@ class Acceptor(Protocol):
         ...
 
     def begin(self, hidden: Tensor, head: Callable[[Tensor], Tensor], prompt: int) -> None:
-        """Told once of each sequence, behind its prefill. hidden: [T, d] the prompt's states."""
+        """Told once of each sequence, before its first round.
+
+        hidden: [T, d] the states of its prompt, of a long one those of its first tokens.
+        """
         ...
 
     def accept(self, proposal: Proposal, view: Verification) -> Verdict:

@@ -18,6 +18,8 @@ from vtrim.decoding.protocol import Verification
 Place = tuple[int, int, int]
 """Where a random number belongs: (seed, prompt, absolute position)."""
 
+HEAD = 256
+"""Number of most likely tokens in which a nucleus is looked for first."""
 _WORD = (1 << 64) - 1
 
 
@@ -36,9 +38,10 @@ def _stream(place: Place, purpose: Purpose) -> np.random.Philox:
     return np.random.Philox(key=key, counter=[0, position & _WORD, int(purpose), 0])
 
 
-def uniform(place: Place, purpose: Purpose) -> float:
-    """The random number in [0, 1) of a place and a purpose."""
-    return float(int(_stream(place, purpose).random_raw()) >> 11) * 2.0**-53
+def uniform(place: Place, purpose: Purpose, index: int = 0) -> float:
+    """The random number in [0, 1) of a place and a purpose; ``index`` tells siblings apart."""
+    words = _stream(place, purpose).random_raw(index + 1)
+    return float(int(words[index]) >> 11) * 2.0**-53
 
 
 def keep_masks(place: Place, *, num_heads: int, size: int, p_drop: float) -> Tensor:
@@ -49,6 +52,14 @@ def keep_masks(place: Place, *, num_heads: int, size: int, p_drop: float) -> Ten
     words = _stream(place, Purpose.MASK).random_raw(num_heads * ((size + 1) // 2))
     draws = words.reshape(num_heads, -1).view(np.uint32)[:, :size]
     return torch.from_numpy(draws >= round(p_drop * 2**32))
+
+
+def arg_max(logits: Tensor) -> Tensor:
+    """[...] the first arg-max of each row. logits: [..., V]."""
+    if logits.device.type != "cpu":
+        return logits.argmax(-1)
+    # torch takes ten times as long over fp32 on a CPU, and more over bf16.
+    return torch.as_tensor(logits.float().numpy().argmax(-1))
 
 
 def law(logits: Tensor, temperature: float, top_k: int = 0, top_p: float = 1.0) -> Tensor:
@@ -73,10 +84,28 @@ def law(logits: Tensor, temperature: float, top_k: int = 0, top_p: float = 1.0) 
 
 def _nucleus(logits: Tensor, top_p: float) -> Tensor:
     """The logits with -inf outside the smallest most likely set whose mass reaches ``top_p``."""
-    ranked, order = logits.softmax(-1).sort(dim=-1, descending=True, stable=True)
+    probabilities = logits.softmax(-1)
+    ranked, order = _head(probabilities, top_p) or probabilities.sort(
+        dim=-1, descending=True, stable=True
+    )
     before = ranked.cumsum(-1) - ranked  # mass of the more likely tokens; 0 for the first
-    outside = torch.zeros_like(before, dtype=torch.bool).scatter_(-1, order, before >= top_p)
+    outside = torch.ones_like(probabilities, dtype=torch.bool)
+    outside.scatter_(-1, order, before >= top_p)
     return logits.masked_fill(outside, -torch.inf)
+
+
+def _head(probabilities: Tensor, top_p: float) -> tuple[Tensor, Tensor] | None:
+    """The most likely tokens in the order of a stable sort, if these few hold ``top_p``.
+
+    A full sort of 128,000 numbers takes 12 ms on a CPU; a device would have to be waited for.
+    """
+    if probabilities.device.type != "cpu" or probabilities.shape[-1] <= HEAD:
+        return None
+    order = probabilities.topk(HEAD, dim=-1).indices.sort(dim=-1).values
+    ranked, place = probabilities.gather(-1, order).sort(dim=-1, descending=True, stable=True)
+    # Outside the head may be others as likely as its last, so those equal to it do not count.
+    sure = ranked.masked_fill(ranked == ranked[..., -1:], 0.0).sum(-1)
+    return (ranked, order.gather(-1, place)) if bool((sure > top_p + 1e-4).all()) else None
 
 
 def draw(weights: Tensor, place: Place, purpose: Purpose) -> Tensor:
@@ -91,10 +120,14 @@ def draw(weights: Tensor, place: Place, purpose: Purpose) -> Tensor:
     return torch.searchsorted(cumulative, level, right=True).squeeze(-1)
 
 
-def target_token(view: Verification, row: int, seed: int) -> int:
-    """The target's own token at a row: its arg-max at temperature 0, else a draw from its law."""
+def target_token(view: Verification, row: int, seed: int, depth: int | None = None) -> int:
+    """The target's own token at a row: its arg-max at temperature 0, else a draw from its law.
+
+    depth: of the tokens that the row judges, by default ``row`` as in a chain.
+    """
     logits = view.logits[row]
     if view.temperature == 0:
-        return int(logits.float().argmax())  # arg-max over bf16 is slow on a CPU
+        return int(arg_max(logits))
     weights = law(logits, view.temperature, view.top_k, view.top_p).exp()
-    return int(draw(weights, (seed, view.prompt, view.position + row), Purpose.TARGET))
+    position = view.position + (row if depth is None else depth)
+    return int(draw(weights, (seed, view.prompt, position), Purpose.TARGET))

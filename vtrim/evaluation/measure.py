@@ -1,6 +1,6 @@
 """Plain decoding, exact acceptance and a chosen rule on the same prompts, in one process.
 
-The order of the rules rotates from prompt to prompt, so that a machine that slows down or warms up
+The order of the rules rotates from batch to batch, so that a machine that slows down or warms up
 during the run favours none of them.
 """
 
@@ -14,6 +14,7 @@ from vtrim.decoding.acceptors import exact_acceptor
 from vtrim.decoding.engine import Engine
 from vtrim.decoding.generation import Generation, GenerationSettings
 from vtrim.decoding.protocol import Acceptor
+from vtrim.evaluation.drift import common_prefix, drift, mean_log_prob
 from vtrim.evaluation.metrics import (
     RuleMetrics,
     identical_share,
@@ -35,12 +36,16 @@ Rules = Mapping[str, Acceptor | None]
 
 @dataclass(frozen=True)
 class Measurement:
-    """The generations of each rule, in the order of the prompts."""
+    """The generations of each rule, in the order of the prompts.
+
+    judge: the acceptor whose notes of its judgements are shown.
+    """
 
     prompts: Sequence[Prompt]
     settings: GenerationSettings
     acceptor: Acceptor
     generations: dict[str, list[Generation]]
+    judge: Acceptor
 
     def result(self) -> dict[str, Any]:
         """The numbers of ``vtrim eval`` that come from decoding."""
@@ -57,8 +62,9 @@ class Measurement:
                 "rounds": base.rounds,
                 "seconds": base.seconds,
                 "off_argmax_share": base.off_argmax_share,
+                "mean_log_prob": mean_log_prob(self.generations[PLAIN]),
             },
-            **_drift(self.acceptor),
+            **_judgements(self.judge),
             "per_prompt": self._per_prompt(),
         }
 
@@ -72,6 +78,7 @@ class Measurement:
             "speedup_interval": speedup_interval(rule, plain),
             "speedup_median": median_of(speedups(rule, plain)),
             "identical_to_plain": identical_share(rule, plain, self.settings.temperature),
+            **drift(rule, plain, self.settings.temperature),
         }
 
     def _per_prompt(self) -> list[dict[str, Any]]:
@@ -89,6 +96,10 @@ class Measurement:
                     "plain_tokens": len(plain.tokens),
                     "plain_seconds": plain.decode_seconds,
                     "identical_to_plain": chosen.tokens == plain.tokens,
+                    "common_prefix": common_prefix(chosen.tokens, plain.tokens),
+                    "log_prob": chosen.log_prob,
+                    "plain_log_prob": plain.log_prob,
+                    "finish_reason": chosen.finish_reason,
                 }
             )
         return rows
@@ -100,30 +111,38 @@ def measure(
     settings: GenerationSettings,
     make: Callable[[], Acceptor],
     advance: Callable[[int], None],
+    batch_size: int = 1,
+    observer: Acceptor | None = None,
 ) -> Measurement:
     """Decodes every prompt by every rule; ``make`` gives a fresh acceptor of the chosen rule.
 
-    ``advance`` is told of each finished generation.
+    ``batch_size`` prompts are decoded together; ``advance`` is told of finished generations.
+    observer: the chosen rule once more, which notes so much that its pass is timed in nothing.
     """
     brief = replace(settings, max_new_tokens=min(_WARM_UP_TOKENS, settings.max_new_tokens))
     for acceptor in _rules(make(), settings).values():  # its counts are thrown away
-        _decode(engine, prompts[0], brief, acceptor, 0)
+        _decode(engine, prompts[:batch_size], brief, acceptor, 0)
     chosen = make()
     rules = _rules(chosen, settings)
     names = list(rules)
     generations: dict[str, list[Generation]] = {name: [] for name in names}
-    for index, prompt in enumerate(prompts):
-        first = index % len(names)
-        for name in names[first:] + names[:first]:
-            generation = _decode(engine, prompt, settings, rules[name], index)
-            generations[name].append(generation)
-            advance(1)
-    return Measurement(prompts, settings, chosen, generations)
+    for start in range(0, len(prompts), batch_size):
+        batch = prompts[start : start + batch_size]
+        turn = start // batch_size % len(names)
+        for name in names[turn:] + names[:turn]:
+            generations[name] += _decode(engine, batch, settings, rules[name], start)
+            advance(len(batch))
+    if observer is not None:
+        for start in range(0, len(prompts), batch_size):
+            batch = prompts[start : start + batch_size]
+            _decode(engine, batch, settings, observer, start)
+            advance(len(batch))
+    return Measurement(prompts, settings, chosen, generations, observer or chosen)
 
 
-def num_generations(num_prompts: int, acceptor: Acceptor) -> int:
+def num_generations(num_prompts: int, acceptor: Acceptor, *, observed: bool = False) -> int:
     """How often ``measure`` will advance."""
-    return num_prompts * (2 if acceptor.lossless else 3)
+    return num_prompts * ((2 if acceptor.lossless else 3) + observed)
 
 
 def warnings_of(result: Mapping[str, Any]) -> list[str]:
@@ -149,17 +168,17 @@ def _rules(chosen: Acceptor, settings: GenerationSettings) -> dict[str, Acceptor
 
 def _decode(
     engine: Engine,
-    prompt: Prompt,
+    prompts: Sequence[Prompt],
     settings: GenerationSettings,
     acceptor: Acceptor | None,
-    index: int,
-) -> Generation:
-    if acceptor is None:
-        return engine.decode_plain(prompt.ids, settings, prompt=index)
-    return engine.decode(prompt.ids, settings, acceptor, prompt=index)
+    first: int,
+) -> list[Generation]:
+    """Replies to prompts that are decoded together; ``first``: index of the first of them."""
+    ids = [prompt.ids for prompt in prompts]
+    return engine.decode_many(ids, settings, acceptor, batch_size=len(prompts), first_prompt=first)
 
 
-def _drift(acceptor: Acceptor) -> dict[str, Any]:
-    """What a lossy rule notes about its own judgements, where it does."""
+def _judgements(acceptor: Acceptor) -> dict[str, Any]:
+    """What a rule notes about its own judgements, where it does."""
     diagnostics = getattr(acceptor, "diagnostics", None)
     return {} if diagnostics is None else dict(diagnostics.summary())

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from vtrim.decoding.generation import Generation
 
@@ -101,26 +102,34 @@ def median_of(values: Sequence[float]) -> float | None:
 def speedup_interval(
     rule: Sequence[Generation], plain: Sequence[Generation]
 ) -> tuple[float, float] | None:
-    """95 % bootstrap interval of the speed-up over plain decoding: prompts drawn anew, in pairs.
-
-    None below 5 prompts: too few to say.
-    """
-    if len(rule) < 5:
-        return None
-    parts = np.array(
-        [
-            (a.emitted, a.decode_seconds, b.emitted, b.decode_seconds)
-            for a, b in zip(rule, plain, strict=True)
-        ]
+    """95 % bootstrap interval of the speed-up over plain decoding; None below 5 prompts."""
+    pairs = zip(rule, plain, strict=True)
+    return paired_interval(
+        [(a.emitted, a.decode_seconds, b.emitted, b.decode_seconds) for a, b in pairs],
+        lambda tokens, seconds, plain_tokens, plain_seconds: (
+            (tokens / seconds) / (plain_tokens / plain_seconds)
+        ),
     )
-    draws = np.random.default_rng(0).integers(len(parts), size=(_RESAMPLES, len(parts)))
-    emitted, seconds, plain_emitted, plain_seconds = parts[draws].sum(axis=1).T
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratios = (emitted / seconds) / (plain_emitted / plain_seconds)
-    ratios = ratios[np.isfinite(ratios)]
-    if not ratios.size:
+
+
+def paired_interval(
+    parts: Sequence[tuple[float, ...]], value: Callable[..., npt.NDArray[np.float64]]
+) -> tuple[float, float] | None:
+    """95 % bootstrap interval of a value of sums over prompts: prompts drawn anew, in pairs.
+
+    parts: the summands of each prompt; value: from their sums, an array a column. None below 5
+    prompts, which are too few to say.
+    """
+    if len(parts) < 5:
         return None
-    low, high = np.quantile(ratios, (0.025, 0.975)).tolist()
+    table = np.array(parts, dtype=np.float64)
+    draws = np.random.default_rng(0).integers(len(table), size=(_RESAMPLES, len(table)))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        values = value(*table[draws].sum(axis=1).T)
+    values = values[np.isfinite(values)]
+    if not values.size:
+        return None
+    low, high = np.quantile(values, (0.025, 0.975)).tolist()
     return low, high
 
 

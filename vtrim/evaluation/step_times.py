@@ -145,7 +145,7 @@ class _Bench:
         generator = torch.Generator().manual_seed(0)
         ids = torch.randint(0, shape.target_vocab_size, (room,), generator=generator)
         self.ids = ids.to(target.device)
-        self.cache = TargetCache(target.config, room)
+        self.cache = TargetCache(target.config, 1, room)
         states = target.forward(self.ids[None, : settings.context], cache=self.cache)
         self.aux = states.aux[0]
         self.drafters = dict(self._drafters(shape, room))
@@ -178,14 +178,14 @@ class _Bench:
         return seconds
 
     def _propose(self, drafter: ChainDrafter) -> float:
-        first, committed = self.settings.context, drafter.cache.committed
+        first, committed = self.settings.context, drafter.cache.committed[0]
         length = self.settings.num_draft_tokens
         ask = Ask(0, self.ids[: first + 1].tolist(), self.aux[-1:], length, 0)
         start = self._now()
         (proposal,) = drafter.propose([ask], length, temperature=0.0, seed=0)
         proposal.tokens.tolist()
         seconds = self._now() - start
-        drafter.cache.committed = committed
+        drafter.cache.committed[0] = committed
         return seconds
 
     def _now(self) -> float:

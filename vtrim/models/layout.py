@@ -24,7 +24,7 @@ from vtrim.models.draft import Eagle3Draft
 from vtrim.models.foreign_config import flat_config, read_config, rope_scaling
 from vtrim.models.importing import check_tensors
 from vtrim.models.mapping import as_ints, as_mask
-from vtrim.models.target import default_aux_layers
+from vtrim.models.target import AuxLayers, default_aux_layers
 from vtrim.models.variants import refuse_variants
 from vtrim.shape import DraftShape
 from vtrim.vocab import DraftVocab
@@ -45,7 +45,7 @@ class LoadedDraft:
 def draft_config(
     shape: DraftShape,
     vocab: DraftVocab,
-    aux_layer_ids: tuple[int, int, int] | None,
+    aux_layer_ids: AuxLayers | None,
     target_config: dict[str, Any],
     provenance: dict[str, Any],
 ) -> dict[str, Any]:
@@ -80,7 +80,7 @@ def draft_config(
         "torch_dtype": "bfloat16",
         "use_cache": True,
     }
-    if aux_layer_ids not in (None, _engine_default(shape.num_target_layers)):
+    if aux_layer_ids and aux_layer_ids != _engine_default(shape.num_target_layers):
         low, mid, high = aux_layer_ids
         config["eagle_aux_hidden_state_layer_ids"] = [low, mid, high]  # vLLM: hidden_states index
         config["eagle_config"] = {  # SGLang: the block whose output is taken

@@ -20,6 +20,9 @@ from vtrim.errors import InputError, OptionError
 FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 _FINAL_NORMS = ("norm", "final_layernorm", "final_layer_norm", "ln_f")
 
+AuxLayers = tuple[int, int, int] | tuple[()]
+"""hidden_states indices of the three auxiliary states, or none."""
+
 
 @dataclass(frozen=True)
 class TargetStates:
@@ -50,9 +53,8 @@ def default_aux_layers(num_layers: int) -> tuple[int, int, int]:
 class Target:
     """A causal LM in evaluation mode, with hooks on the blocks whose inputs the draft reads."""
 
-    def __init__(
-        self, model: Any, name: str, aux_layer_ids: tuple[int, int, int] | None = None
-    ) -> None:
+    def __init__(self, model: Any, name: str, aux_layer_ids: AuxLayers | None = None) -> None:
+        """aux_layer_ids: None for EAGLE-3's, () for none: ``aux`` is then empty."""
         model.eval()
         model.requires_grad_(False)
         self.model: Any = model
@@ -60,13 +62,10 @@ class Target:
         self.config: Any = _text_config(self.model.config)
         self.decoder: Any = self.model.get_decoder()
         self.layers = _decoder_layers(self.decoder, int(self.config.num_hidden_layers))
-        self.aux_layer_ids = aux_layer_ids or default_aux_layers(self.num_layers)
-        low, mid, high = self.aux_layer_ids
-        if not 1 <= low < mid < high < self.num_layers:  # engines sort and drop doubles in silence
-            raise OptionError(
-                f"auxiliary layers {low},{mid},{high}: give three ascending hidden_states indices "
-                f"between 1 and {self.num_layers - 1} (the target has {self.num_layers} layers)."
-            )
+        self.aux_layer_ids: AuxLayers = (
+            default_aux_layers(self.num_layers) if aux_layer_ids is None else aux_layer_ids
+        )
+        _check_aux(self.aux_layer_ids, self.num_layers)
         accepted = inspect.signature(self.decoder.forward).parameters
         self._cache_argument = "cache" if "cache" in accepted else "past_key_values"
         self._captured: dict[int, Tensor] = {}
@@ -136,23 +135,35 @@ class Target:
         input_ids: Tensor,
         *,
         position_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
+        attention_mask: Tensor | Mapping[str, Tensor] | None = None,
         cache: Any = None,
     ) -> TargetStates:
         """Runs the decoder. input_ids: [B, T]; ``cache`` is a transformers Cache, grown in place.
 
-        attention_mask: [B, T_total] padding mask or [B, 1, T, T_total] additive mask.
+        attention_mask: [B, T_total] padding mask, or [B, 1, T, T_total] bool (True attends) or
+        additive mask; the latter also by layer type, where a model's layers differ.
         """
         output = self.decoder(
             input_ids=input_ids,
             position_ids=position_ids,
-            attention_mask=attention_mask,
+            attention_mask=self._mask(attention_mask),
             use_cache=cache is not None,
             **({} if cache is None else {self._cache_argument: cache}),
         )
-        aux = torch.cat([self._captured[index] for index in self.aux_layer_ids], dim=-1)
+        hidden = output.last_hidden_state
+        aux = [self._captured[index] for index in self.aux_layer_ids] or [hidden[..., :0]]
         self._captured.clear()
-        return TargetStates(hidden=output.last_hidden_state, aux=aux)
+        return TargetStates(hidden=hidden, aux=torch.cat(aux, dim=-1))
+
+    def _mask(self, mask: Tensor | Mapping[str, Tensor] | None) -> Any:
+        """The mask as this model's attention reads it: eager attention adds it to its scores."""
+        if isinstance(mask, Mapping):
+            return {kind: self._mask(one) for kind, one in mask.items()}
+        attention = getattr(self.config, "_attn_implementation", None)
+        if mask is None or mask.dtype != torch.bool or mask.ndim != 4 or attention != "eager":
+            return mask
+        hidden = torch.zeros(mask.shape, dtype=self.dtype, device=mask.device)
+        return hidden.masked_fill_(~mask, torch.finfo(self.dtype).min)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """The model's own head path: bias, scale and soft cap included. [..., d] -> [..., V]."""
@@ -196,7 +207,8 @@ class Target:
                 f"{self.name}: head(final norm(h)) does not give the model's own logits "
                 f"(model_type '{kind}'). vtrim does not know this model's head path."
             )
-        expected = torch.cat([whole.hidden_states[j] for j in self.aux_layer_ids], dim=-1)
+        own = [whole.hidden_states[j] for j in self.aux_layer_ids] or [states.aux]
+        expected = torch.cat(own, dim=-1)
         if not torch.allclose(states.aux, expected, rtol=1e-3, atol=1e-3):
             raise InputError(
                 f"{self.name}: the inputs of blocks {list(self.aux_layer_ids)} differ from the "
@@ -209,7 +221,7 @@ def load_target(
     *,
     dtype: torch.dtype | str = "auto",
     device: str = "cpu",
-    aux_layer_ids: tuple[int, int, int] | None = None,
+    aux_layer_ids: AuxLayers | None = None,
     revision: str | None = None,
     trust_remote_code: bool = False,
     offline: bool = False,
@@ -239,6 +251,17 @@ def load_target(
     target = Target(model.to(device), name, aux_layer_ids)
     target.check()
     return target
+
+
+def _check_aux(layers: AuxLayers, num_layers: int) -> None:
+    if not layers:
+        return
+    low, mid, high = layers
+    if not 1 <= low < mid < high < num_layers:  # engines sort and drop doubles in silence
+        raise OptionError(
+            f"auxiliary layers {low},{mid},{high}: give three ascending hidden_states indices "
+            f"between 1 and {num_layers - 1} (the target has {num_layers} layers)."
+        )
 
 
 def _text_config(config: Any) -> Any:

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from vtrim.decoding.acceptors.rejection import Rejection, accept_probability, residual
+from vtrim.decoding.acceptors.rule import Chances, Rule, Spot
 from vtrim.decoding.protocol import Proposal, Verification
-from vtrim.decoding.sampling import Purpose, draw, law
+from vtrim.decoding.sampling import Purpose, draw, law, uniform
 from vtrim.models.target import load_target
 
 DRAWS = 20_000
@@ -22,6 +23,8 @@ ALL = torch.arange(6)
 KEPT = torch.tensor([0, 2, 3])
 QUANTILE = 25.7  # 99.99 % of chi-square with 5 degrees of freedom
 SEED = 11
+RULE = Rejection(seed=SEED)
+FILTERS: dict[str, float] = {"temperature": 0.6, "top_k": 4, "top_p": 0.8}
 
 
 def view(logits: Tensor, position: int, temperature: float = 1.0, **filters: float) -> Verification:
@@ -49,6 +52,19 @@ def trimmed(position: int) -> Proposal:
     return sampled(DRAFT[KEPT] / DRAFT[KEPT].sum(), KEPT, position)
 
 
+def tree(_: int) -> Proposal:
+    """Three siblings in the order of the draft's law."""
+    tokens, soft = torch.tensor([0, 4, 2]), DRAFT.log().repeat(3, 1)
+    return Proposal(tokens, None, soft, ALL, parents=(-1, -1, -1))
+
+
+def sampled_tree(position: int) -> Proposal:
+    """Two siblings drawn independently from one law, equal ones included."""
+    pair = [draw(DRAFT, (SEED, sibling, position), Purpose.DRAFT) for sibling in range(2)]
+    log_q = DRAFT.log().repeat(2, 1)
+    return Proposal(torch.stack(pair), log_q, log_q, ALL, parents=(-1, -1))
+
+
 def one_hot_with_a_soft_law(_: int) -> Proposal:
     """A greedy draft that claims to have been drawn from its softmax."""
     return Proposal(torch.tensor([1]), DRAFT.log()[None], DRAFT.log()[None], ALL)
@@ -63,31 +79,83 @@ def chi_square(tokens: list[int], expected: Tensor) -> float:
 
 
 def first_tokens(
-    draft: Callable[[int], Proposal], logits: Tensor, draws: int = DRAWS, **filters: float
+    draft: Callable[[int], Proposal],
+    logits: Tensor,
+    draws: int = DRAWS,
+    rule: Rule = RULE,
+    **filters: float,
 ) -> list[int]:
     """The first token emitted at each of many positions."""
     tokens = []
     for position in range(draws):
         proposal = draft(position)
-        verdict = Rejection(seed=SEED).accept(proposal, view(logits, position, **filters))
-        tokens.append(int(proposal.tokens[0]) if verdict.num_accepted else verdict.next_token)
+        rows = logits if len(logits) > proposal.size else logits[:1].expand(proposal.size + 1, -1)
+        verdict = rule.accept(proposal, view(rows, position, **filters))
+        tokens.append([*(proposal.ids[node] for node in verdict.path), verdict.next_token][0])
     return tokens
 
 
-@pytest.mark.parametrize("draft", [full_law, one_hot, trimmed])
-def test_emitted_tokens_follow_the_targets_law(draft: Callable[[int], Proposal]) -> None:
-    assert chi_square(first_tokens(draft, TARGET.log().repeat(2, 1)), TARGET) < QUANTILE
+@pytest.mark.parametrize(
+    ("draft", "draws", "filters"),
+    [
+        (full_law, DRAWS, {}),
+        (one_hot, DRAWS, {}),
+        (trimmed, DRAWS, FILTERS),
+        (tree, DRAWS, FILTERS),
+        (sampled_tree, 5000, {}),
+    ],
+)
+def test_emitted_tokens_follow_the_targets_law(
+    draft: Callable[[int], Proposal], draws: int, filters: dict[str, float]
+) -> None:
+    logits = TARGET.log().repeat(2, 1)
+    expected = law(logits[0], **{"temperature": 1.0, **filters}).exp()  # type: ignore[arg-type]
+    assert chi_square(first_tokens(draft, logits, draws, **filters), expected) < QUANTILE
 
 
 def test_the_same_test_finds_a_greedy_draft_judged_by_its_softmax() -> None:
-    tokens = first_tokens(one_hot_with_a_soft_law, TARGET.log().repeat(2, 1))
+    tokens = first_tokens(one_hot_with_a_soft_law, TARGET.log().repeat(2, 1), 4000)
     assert chi_square(tokens, TARGET) > 10 * QUANTILE
 
 
-def test_temperature_and_filters_are_those_of_the_targets_law() -> None:
-    logits = TARGET.log().repeat(2, 1)
-    tokens = first_tokens(full_law, logits, 5000, temperature=0.6, top_k=4, top_p=0.8)
-    assert chi_square(tokens, law(logits[0], 0.6, 4, 0.8).exp()) < QUANTILE
+class WithoutRenormalising(Rejection):
+    """Judges a sibling by what its rejected elders left of p, not brought back to a law."""
+
+    def chances(self, spot: Spot) -> Chances:
+        for node, token in spot.drafted:
+            yield node, float(spot.p[token]), "ratio"
+            spot.p = spot.p.index_fill(0, torch.tensor(token), 0)
+
+
+class WithoutResidual(Rejection):
+    """Draws from the whole law after a rejection."""
+
+    def chances(self, spot: Spot) -> Chances:
+        for node, _ in spot.drafted:
+            yield node, accept_probability(spot.p, spot.proposal, node), "ratio"
+
+
+@pytest.mark.parametrize(
+    ("rule", "draft"),
+    [(WithoutRenormalising(), tree), (WithoutResidual(), full_law), (WithoutResidual(), one_hot)],
+)
+def test_the_same_test_finds_a_planted_bias(rule: Rule, draft: Callable[[int], Proposal]) -> None:
+    tokens = first_tokens(draft, TARGET.log().repeat(2, 1), 4000, rule)
+    assert chi_square(tokens, TARGET) > 2 * QUANTILE
+
+
+def test_each_sibling_has_a_random_number_of_its_own() -> None:
+    """With one number for both, a second sibling would pass only where the first almost did."""
+    p = torch.tensor([0.5, 0.5, 0.0])
+    proposal = Proposal(torch.tensor([2, 0]), None, p.log().repeat(2, 1), torch.arange(3), (-1, -1))
+    first, second = [], []
+    for position in range(2000):
+        place = (SEED, 0, position)
+        first.append(uniform(place, Purpose.ACCEPT))
+        second.append(uniform(place, Purpose.ACCEPT, 1))
+        verdict = RULE.accept(proposal, view(p.log().repeat(3, 1), position))
+        assert verdict.path == ((1,) if second[-1] < 0.5 else ())
+    assert abs(float(torch.corrcoef(torch.tensor([first, second]))[0, 1])) < 5 / 2000**0.5
 
 
 def test_two_tokens_in_a_row_follow_the_joint_law_across_rounds() -> None:

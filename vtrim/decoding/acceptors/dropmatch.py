@@ -2,7 +2,6 @@
 
 K copies of the target's final state, each with its own dropout mask, go through the target's own
 head in one product. The rule is lossy: the output does not follow the target's law.
-Shapes: L drafted tokens, K heads, V target vocabulary, k draft vocabulary, d hidden size.
 """
 
 from __future__ import annotations
@@ -11,43 +10,53 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
+from vtrim.decoding.acceptors.calibration import Calibration
 from vtrim.decoding.acceptors.diagnostics import Diagnostics
-from vtrim.decoding.acceptors.heads import Heads
-from vtrim.decoding.acceptors.rejection import residual
+from vtrim.decoding.acceptors.judging import Judging, Rules
+from vtrim.decoding.acceptors.rule import Spot
+from vtrim.decoding.acceptors.walk import walk
 from vtrim.decoding.protocol import Proposal, Verdict, Verification
-from vtrim.decoding.sampling import Purpose, draw, keep_masks, law, target_token
+from vtrim.decoding.sampling import Place, keep_masks
 from vtrim.errors import OptionError
 
 CRITERIA = ("full", "js", "naive", "majority")
 CORRECTIONS = ("sample", "argmax", "centroid", "residual")
+AUTO = "auto"
 
 
 @dataclass(frozen=True, kw_only=True)
 class DropMatch:
     """Lossy acceptance by Monte-Carlo dropout on the target's final state.
 
-    heads: K; p_drop: share of units dropped, 0 is exact matching; criterion: ``js`` (the draft's
-    law lies as close to the centroid of the heads' laws as the farthest head), ``majority`` (the
-    token is the heads' unique most frequent arg-max), ``full`` (js, else majority: Algorithm 1 of
-    the paper) or ``naive`` (the token is some head's arg-max; always the rule of a single head).
+    heads: K; p_drop: share of units dropped, 0 is exact matching, ``auto`` is the most at which the
+    heads' arg-max is the clean one at the rate ``target_agreement`` on the prompts' positions;
+    criterion: ``js`` (the draft's law lies as close to the centroid of the heads' laws as the
+    farthest head), ``majority`` (the token is the heads' unique most frequent arg-max), ``full``
+    (js, else majority: Algorithm 1 of the paper) or ``naive`` (the token is some head's arg-max;
+    always the rule of a single head); None: full for chains and naive for trees, as in the paper.
     correction: the token after a rejection: ``sample`` of the clean law, ``argmax`` of it,
     ``centroid`` (a sample of it) or ``residual`` (of p - q); at temperature 0 a sample is the
-    arg-max. The token after a whole chain is the target's own, whatever the correction.
-    accept_clean_argmax: keep the target's own arg-max even where the criterion rejects it.
-    min_centroid_prob: the criterion keeps no token that the centroid finds less likely.
+    arg-max. The token after a whole path is the target's own, whatever the correction.
+    accept_clean_argmax: keep the target's own arg-max even where the criterion rejects it; at
+    temperature 0 it goes before its siblings. min_centroid_prob: the criterion keeps no token that
+    the centroid finds less likely. The heads' laws have the temperature of the draft's own and are
+    unfiltered, as it is; a token that top_k or top_p rule out is not kept.
+    diagnose: also note what costs whole passes over the vocabulary.
     """
 
     seed: int = 0
     heads: int = 5
-    p_drop: float = 0.3
-    criterion: str = "full"
+    p_drop: float | str = 0.3
+    target_agreement: float = 0.9
+    criterion: str | None = None
     correction: str = "sample"
     accept_clean_argmax: bool = True
     min_centroid_prob: float = 0.0
+    diagnose: bool = False
     diagnostics: Diagnostics = field(default_factory=Diagnostics, init=False, compare=False)
+    calibration: Calibration = field(init=False, compare=False, repr=False)
     name: ClassVar[str] = "dropmatch"
     lossless: ClassVar[bool] = False
     greedy_only: ClassVar[bool] = False
@@ -55,104 +64,80 @@ class DropMatch:
     def __post_init__(self) -> None:
         """Raises: OptionError when a value is out of range."""
         if self.heads < 1:
-            raise OptionError(f"heads={self.heads} must be at least 1 (the paper uses 5).")
-        if not 0 <= self.p_drop < 1:
+            raise OptionError(f"--heads {self.heads}: at least 1 is needed (the paper uses 5).")
+        if isinstance(self.p_drop, str):
+            _check_choice("--p-drop", self.p_drop, (AUTO, "a share from 0 to below 1"))
+        elif not 0 <= self.p_drop < 1:
             raise OptionError(
-                f"p_drop={self.p_drop:g} must be at least 0 and below 1: at 1 no unit is left."
+                f"--p-drop {self.p_drop:g}: give 0 or more and below 1 (at 1 no unit is left), "
+                f"or {AUTO}."
             )
-        if not 0 <= self.min_centroid_prob <= 1:
-            raise OptionError(
-                f"min_centroid_prob={self.min_centroid_prob:g} must lie between 0 and 1."
-            )
-        _check_choice("criterion", self.criterion, CRITERIA)
-        _check_choice("correction", self.correction, CORRECTIONS)
+        _check_share("--target-agreement", self.target_agreement)
+        _check_share("--min-centroid-prob", self.min_centroid_prob)
+        _check_choice("--criterion", self.criterion or CRITERIA[0], CRITERIA)
+        _check_choice("--correction", self.correction, CORRECTIONS)
+        object.__setattr__(self, "calibration", Calibration(self.target_agreement, self.seed))
 
     def begin(self, hidden: Tensor, head: Callable[[Tensor], Tensor], prompt: int) -> None:
-        """Nothing to prepare."""
+        """Chooses p from the prompt's states where it is left open. hidden: [T, d]."""
+        if self.p_drop == AUTO:
+            self.calibration.begin(hidden, head, prompt)
+            self.diagnostics.calibration = self.calibration.summary()
 
-    def masks(self, view: Verification, row: int) -> Tensor:
-        """[K, d] bool, True where a unit is kept, at the position that a row judges."""
-        return keep_masks(
-            (self.seed, view.prompt, view.position + row),
-            num_heads=self.heads,
-            size=view.hidden.shape[-1],
-            p_drop=self.p_drop,
-        )
+    def masks(self, place: Place, size: int, p_drop: float) -> Tensor:
+        """[K, d] bool, True where a unit is kept, at a position."""
+        return keep_masks(place, num_heads=self.heads, size=size, p_drop=p_drop)
 
     def accept(self, proposal: Proposal, view: Verification) -> Verdict:
-        """Judges the chain up to its first rejected token."""
-        drafted = proposal.tokens.tolist()
-        length = len(drafted)
-        clean = view.logits[:length].float().argmax(-1).tolist()
-        logits = self._head_logits(view, length)
-        reasons: list[str] = []
-        for row, token in enumerate(drafted):
-            heads = Heads(logits[row], view.temperature)
-            self.diagnostics.add_heads(heads.best, clean[row])
-            reason = self._criterion(heads, proposal, row, token)
-            if reason is None and self.accept_clean_argmax and token == clean[row]:
-                reason = "clean"
-            if reason is None:
-                token = self._correct(heads, proposal, view, row)
-                return Verdict(tuple(range(row)), token, tuple(reasons))
-            self.diagnostics.add_accepted(view.logits[row], view.temperature, token)
-            reasons.append(reason)
-        token = target_token(view, length, self.seed)
-        return Verdict(tuple(range(length)), token, tuple(reasons))
+        """Walks down the drafted tokens that stay, siblings in the drafter's order."""
+        judging = Judging(self._rules(proposal, view.prompt), proposal, view)
 
-    def _head_logits(self, view: Verification, length: int) -> Tensor:
-        """[L, K, V] logits of the masked copies of rows 0..L-1, in one product (eqs. 1-3).
+        def judge(row: int, nodes: list[int]) -> tuple[int, str] | int:
+            if not nodes:
+                return judging.own_token(row)
+            spot = Spot(proposal, view, row, nodes, self.seed)
+            for node in self._order(nodes, judging, row):
+                token = proposal.ids[node]
+                reason = judging.reason(row, token)
+                if reason is not None and spot.allows(token):
+                    self.diagnostics.note(judging, spot, row, node, reason, self.diagnose)
+                    return node, reason
+            self.diagnostics.note(judging, spot, row, None, "rejected", self.diagnose)
+            return judging.correct(spot, row)
 
-        Without dropout all heads are the clean one.
-        """
-        if self.p_drop == 0 or length == 0:
-            return view.logits[:length, None].expand(-1, self.heads, -1)
-        masks = torch.stack([self.masks(view, row) for row in range(length)])
-        hidden = view.hidden[:length, None]
-        scale = 1 / (1 - self.p_drop)
-        states = (hidden.float() * masks.to(hidden.device) * scale).to(hidden.dtype)
-        return view.head(states.flatten(0, 1)).reshape(length, self.heads, -1)
+        return walk(proposal, judge)
 
-    def _criterion(self, heads: Heads, proposal: Proposal, row: int, token: int) -> str | None:
-        """Why the criterion keeps a drafted token; None if it does not."""
-        reason = self._match(heads, proposal, row, token)
-        if reason is None or self.min_centroid_prob == 0:
-            return reason
-        likely = float(heads.log_centroid[token].exp()) >= self.min_centroid_prob
-        return reason if likely else None
+    def _order(self, nodes: list[int], judging: Judging, row: int) -> list[int]:
+        """The siblings in the order they are judged in."""
+        if len(nodes) == 1 or not self.accept_clean_argmax or judging.view.temperature > 0:
+            return nodes
+        clean, ids = judging.clean(row), judging.proposal.ids
+        return sorted(nodes, key=lambda node: ids[node] != clean)
 
-    def _match(self, heads: Heads, proposal: Proposal, row: int, token: int) -> str | None:
+    def _rules(self, proposal: Proposal, prompt: int) -> Rules:
+        p_drop = self.calibration.of(prompt) if isinstance(self.p_drop, str) else self.p_drop
+        criterion = self.criterion or ("full" if proposal.parents is None else "naive")
         # One head is its own centroid and so has radius 0, as have heads without dropout: there
         # rounding would decide the JS rule, and membership is exact matching.
-        if self.criterion == "naive" or self.heads == 1 or self.p_drop == 0:
-            return "naive" if token in heads.best else None
-        if self.criterion in ("full", "js"):  # eqs. 5 and 6
-            radius = heads.radius()
-            distance = heads.distance(proposal.log_q_soft[row], proposal.vocab_ids)
-            self.diagnostics.add_distances(radius, distance)
-            if distance <= radius:
-                return "js"
-        if self.criterion in ("full", "majority") and token == heads.majority():  # eq. 7
-            return "majority"
-        return None
+        if self.heads == 1 or p_drop == 0:
+            criterion = "naive"
+        return Rules(
+            seed=self.seed,
+            num_heads=self.heads,
+            p_drop=p_drop,
+            criterion=criterion,
+            correction=self.correction,
+            accept_clean_argmax=self.accept_clean_argmax,
+            min_centroid_prob=self.min_centroid_prob,
+            masks=self.masks,
+        )
 
-    def _correct(self, heads: Heads, proposal: Proposal, view: Verification, row: int) -> int:
-        """The token after the rejection of a row's token; the paper does not name it."""
-        if self.correction == "argmax":
-            return int(view.logits[row].float().argmax())
-        if self.correction == "centroid" and view.temperature == 0:
-            return int(heads.log_centroid.argmax())
-        if self.correction == "sample" or view.temperature == 0:
-            return target_token(view, row, self.seed)
-        if self.correction == "centroid":
-            weights = heads.log_centroid.exp()
-        else:
-            p = law(view.logits[row], view.temperature, view.top_k, view.top_p).exp()
-            weights = residual(p, proposal, row)
-        place = (self.seed, view.prompt, view.position + row)
-        return int(draw(weights, place, Purpose.TARGET))
+
+def _check_share(option: str, value: float) -> None:
+    if not 0 <= value <= 1:
+        raise OptionError(f"{option} {value:g}: give a share between 0 and 1.")
 
 
 def _check_choice(option: str, value: str, choices: tuple[str, ...]) -> None:
     if value not in choices:
-        raise OptionError(f"{option}='{value}' is unknown. Known: {', '.join(choices)}.")
+        raise OptionError(f"{option} {value}: unknown. Known: {', '.join(choices)}.")

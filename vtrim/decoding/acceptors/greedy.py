@@ -10,6 +10,7 @@ from torch import Tensor
 
 from vtrim.decoding.acceptors.walk import walk
 from vtrim.decoding.protocol import Proposal, Verdict, Verification
+from vtrim.decoding.sampling import arg_max
 from vtrim.errors import OptionError
 
 
@@ -36,12 +37,18 @@ class Greedy:
 
 
 def match_argmax(proposal: Proposal, view: Verification) -> Verdict:
-    """The verdict of exact matching: the longest path of arg-maxes."""
-    best: list[int] = view.logits.argmax(-1).tolist()
+    """The verdict of exact matching: the longest path of arg-maxes.
+
+    A device is asked once, for all rows; on a CPU only the rows that the path reaches are read.
+    """
+    logits, rows = view.logits, None
+    if logits.device.type != "cpu":
+        rows = proposal.fetch(arg_max(logits))
     drafted = proposal.ids
 
-    def judge(row: int, children: list[int]) -> tuple[int, str] | int:
-        kept = next((node for node in children if drafted[node] == best[row]), None)
-        return best[row] if kept is None else (kept, "argmax")
+    def judge(row: int, nodes: list[int]) -> tuple[int, str] | int:
+        best = int(arg_max(logits[row])) if rows is None else rows[row]
+        kept = next((node for node in nodes if drafted[node] == best), None)
+        return best if kept is None else (kept, "argmax")
 
     return walk(proposal, judge)

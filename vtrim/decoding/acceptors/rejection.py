@@ -9,62 +9,52 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from vtrim.decoding.acceptors.greedy import match_argmax
-from vtrim.decoding.protocol import Proposal, Verdict, Verification
-from vtrim.decoding.sampling import Purpose, draw, law, target_token, uniform
+from vtrim.decoding.acceptors.rule import Chances, Rule, Spot
+from vtrim.decoding.protocol import Proposal
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rejection:
-    """Keeps x with probability min(1, p(x) / q(x)), else draws from the residual over all of V.
+class Rejection(Rule):
+    """Keeps x with probability min(1, p(x) / q(x)), else goes on with the residual over all of V.
 
     q is the law x was really drawn from: 0 outside the draft vocabulary, and 1 at x for a one-hot
-    proposal. At temperature 0 both laws are one-hot, and the rule is exact matching.
+    proposal, whose residual is p without x. Siblings are judged in the drafter's order, each by the
+    normalised residual of the one before (multi-step speculative sampling, arXiv:2305.09781;
+    siblings with a law must have been drawn from it independently of each other). The residual of
+    the last gives the next token. At temperature 0 both laws are one-hot: exact matching.
     """
 
-    seed: int = 0
     name: ClassVar[str] = "rejection"
     lossless: ClassVar[bool] = True
-    greedy_only: ClassVar[bool] = False
+    exact_at_0: ClassVar[bool] = True
 
-    def begin(self, hidden: Tensor, head: Callable[[Tensor], Tensor], prompt: int) -> None:
-        """Nothing to prepare."""
-
-    def accept(self, proposal: Proposal, view: Verification) -> Verdict:
-        """Judges the chain up to its first rejected token."""
-        if view.temperature == 0:
-            return match_argmax(proposal, view)
-        drafted = proposal.tokens.tolist()
-        for row, token in enumerate(drafted):
-            place = (self.seed, view.prompt, view.position + row)
-            p = law(view.logits[row], view.temperature, view.top_k, view.top_p).exp()
-            if uniform(place, Purpose.ACCEPT) < accept_probability(p, proposal, row):
-                continue
-            token = int(draw(residual(p, proposal, row), place, Purpose.TARGET))
-            return Verdict(tuple(range(row)), token, ("ratio",) * row)
-        length = len(drafted)
-        token = target_token(view, length, self.seed)
-        return Verdict(tuple(range(length)), token, ("ratio",) * length)
+    def chances(self, spot: Spot) -> Chances:
+        """The ratios, and the residual behind each rejection."""
+        return ratio_chances(spot, lambda p, _: p)
 
 
-def accept_probability(p: Tensor, proposal: Proposal, row: int) -> float:
-    """Chance that the drafted token of a row is kept: min(1, p(x) / q(x)). p: [V]."""
-    token = proposal.tokens[row]
-    if proposal.log_q is None:
-        return float(p[token])
-    index = int(torch.searchsorted(proposal.vocab_ids, token))
-    return min(1.0, float(p[token]) / float(proposal.log_q[row, index].exp()))
+def ratio_chances(spot: Spot, adjust: Callable[[Tensor, int], Tensor]) -> Chances:
+    """Rejection sampling with the target's law p as ``adjust(p, x)`` states it for token x."""
+    for count, (node, token) in enumerate(spot.drafted):
+        p = adjust(spot.p if count == 0 else spot.p / spot.p.sum(), token)
+        yield node, accept_probability(p, spot.proposal, node), "ratio"
+        spot.p = residual(p, spot.proposal, node)
 
 
-def residual(p: Tensor, proposal: Proposal, row: int) -> Tensor:
+def accept_probability(p: Tensor, proposal: Proposal, node: int) -> float:
+    """Chance that a drafted token is kept: min(1, p(x) / q(x)). p: [V], of sum 1."""
+    return min(1.0, float(p[proposal.ids[node]]) / proposal.chances[node])
+
+
+def residual(p: Tensor, proposal: Proposal, node: int) -> Tensor:
     """[V] weights (p - q)_+ of the token after a rejection, not normalised. p: [V].
 
     Equal laws leave nothing and never reject; where rounding alone left nothing, p stands in.
     """
     rest = p.clone()
     if proposal.log_q is None:
-        rest[proposal.tokens[row]] = 0.0
+        rest[proposal.ids[node]] = 0.0
     else:
-        rest[proposal.vocab_ids] -= proposal.log_q[row].exp()
+        rest[proposal.vocab_ids] -= proposal.log_q[node].exp()
         rest.clamp_(min=0.0)
-    return rest if float(rest.sum()) > 0 else p
+    return torch.where(rest.sum() > 0, rest, p)  # no wait for a device

@@ -171,6 +171,37 @@ def speed_figure(rules: Sequence[Measured], plain: Mapping[str, float]) -> Figur
     return {"data": data, "layout": layout}
 
 
+def drift_figure(rules: Sequence[Measured]) -> Figure | None:
+    """Speed-up of greedy decoding against the share of tokens off the target's arg-max."""
+    points = [
+        (rule, rule.numbers["off_argmax_share"], rule.numbers["speedup"])
+        for rule in rules
+        if rule.settings.get("temperature") == 0
+        and None not in (rule.numbers.get("off_argmax_share"), rule.numbers.get("speedup"))
+    ]
+    if all(rule.lossless for rule, _, _ in points):
+        return None  # nothing was paid for speed
+    data = [
+        {
+            "type": "scatter",
+            "mode": "markers",
+            "name": rule.label,
+            "x": [off],
+            "y": [speedup],
+            "marker": {
+                "color": COLOURS[index % len(COLOURS)],
+                "size": 11,
+                "symbol": "circle" if rule.lossless else "diamond",
+            },
+            "hovertemplate": "%{x:.1%} off, %{y:.2f} x<extra>%{fullData.name}</extra>",
+        }
+        for index, (rule, off, speedup) in enumerate(points)
+    ]
+    xaxis = {**shares("emitted tokens off the target's arg-max"), "rangemode": "tozero"}
+    yaxis = {"title": {"text": "speed-up over plain"}, "rangemode": "tozero"}
+    return {"data": data, "layout": {"xaxis": xaxis, "yaxis": yaxis}}
+
+
 def binned(x: Sequence[float], y: Sequence[float]) -> tuple[list[float], list[float]]:
     """At most MAX_POINTS points: the last x and the mean y of equal bins."""
     size = -(-len(x) // MAX_POINTS)

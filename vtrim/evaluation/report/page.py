@@ -122,6 +122,7 @@ def _plots(facts: Facts, sizes: Explorer | None) -> Iterator[Plot]:
     rules = measured_rules(facts.evals)
     for name, title, text, figure in (
         ("speed", "Speed", SPEED_TEXT, figures_run.speed_figure(rules, tables.plain_speeds(facts))),
+        ("drift", "Speed and its price", DRIFT_TEXT, figures_run.drift_figure(rules)),
         ("position", "Acceptance by position", POSITION_TEXT, figures_run.position_figure(rules)),
         ("cycle", "Where a round's time goes", CYCLE_TEXT, figures_run.cycle_figure(rules)),
         ("heads", "How far the dropout heads agree", HEADS_TEXT, figures_run.heads_figure(rules)),
@@ -195,6 +196,10 @@ SPEED_TEXT = (
     "Tokens per second, prompts' prefill left out. Compare bars of one run only: they were decoded "
     "in alternation in one process. Green keeps the target's law; red is lossy. The table of all "
     "measurements names each run's draft."
+)
+DRIFT_TEXT = (
+    "Greedy decoding: each rule's speed-up over plain decoding in the same run, against the share "
+    "of its tokens that are not the target's own first choice. Circles keep the target's output."
 )
 POSITION_TEXT = "Share of the rounds in which the first j drafted tokens were all accepted."
 CYCLE_TEXT = "Draft forwards, the target's forward, the acceptance rule, and everything else."

@@ -27,7 +27,7 @@ class Measured:
 
     def name(self, rule: str) -> str:
         """Run and rule, once where they are the same, for a figure."""
-        return escaped(rule if rule.split()[0] == self.run else f"{self.run}: {rule}")
+        return escaped(rule if rule.split()[0].rstrip(",") == self.run else f"{self.run}: {rule}")
 
 
 def escaped(text: str) -> str:
@@ -40,21 +40,37 @@ def measured_rules(evals: Mapping[str, Mapping[str, Any]]) -> list[Measured]:
     found = []
     for name, result in evals.items():
         settings = settings_of(result)
-        exact = result.get("exact")
+        exact, drafter = result.get("exact"), _drafter(result)
         if exact and not result.get("lossless"):
-            found.append(Measured(name, "exact", True, settings, exact))
+            found.append(Measured(name, f"exact{drafter}", True, settings, exact))
         lossless = bool(result.get("lossless"))
-        rule = f"{_rule_name(result, settings)} ({'exact' if lossless else 'lossy'})"
+        rule = f"{_rule_name(result, settings)}{drafter} ({'exact' if lossless else 'lossy'})"
         found.append(Measured(name, rule, lossless, settings, result))
     return found
 
 
+def _drafter(result: Mapping[str, Any]) -> str:
+    """What drafted, unless it was the EAGLE chain."""
+    name = result.get("drafter", "eagle")
+    return "" if name == "eagle" else f", {name}"
+
+
 def _rule_name(result: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
-    """The acceptor, with its noise where it has one."""
-    acceptor = settings.get("acceptor")
-    noise = acceptor.get("p_drop") if isinstance(acceptor, Mapping) else settings.get("p_drop")
-    name = str(result.get("acceptor", "?"))
-    return name if noise is None else f"{name} p {noise}"
+    """The acceptor, with what it was set to: noise and criterion of dropmatch, else its number."""
+    acceptor, name = settings.get("acceptor"), str(result.get("acceptor", "?"))
+    if not isinstance(acceptor, Mapping):
+        noise = settings.get("p_drop")
+        return name if noise is None else f"{name} p {noise}"
+    if acceptor.get("p_drop") is not None:
+        criterion = acceptor.get("criterion")
+        noise = f"{name} p {acceptor['p_drop']}"
+        return noise if criterion in (None, "full") else f"{noise} {criterion}"
+    knobs = [f"{key} {value:g}" for key, value in acceptor.items() if _is_knob(key, value)]
+    return " ".join([name, *knobs])
+
+
+def _is_knob(key: str, value: Any) -> bool:
+    return key != "seed" and isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def settings_of(result: Mapping[str, Any]) -> dict[str, Any]:
@@ -71,6 +87,11 @@ def percent(share: float | None, digits: int = 1) -> str:
 def decimal(value: float | None, digits: int = 2) -> str:
     """1234.5 -> 1,234.50."""
     return UNKNOWN if value is None else f"{value:,.{digits}f}"
+
+
+def signed(value: float | None, digits: int = 3) -> str:
+    """-0.1234 -> -0.123."""
+    return UNKNOWN if value is None else f"{value:+.{digits}f}"
 
 
 def interval(bounds: Any, digits: int = 2) -> str:

@@ -14,6 +14,7 @@ from vtrim.evaluation.report.rules import (
     interval,
     measured_rules,
     percent,
+    signed,
 )
 
 SPEED_COLUMNS = (
@@ -30,6 +31,7 @@ SPEED_COLUMNS = (
     "95 % interval",
     "identical to plain",
     "off the arg-max",
+    "log p",
 )
 
 
@@ -116,7 +118,7 @@ def speed_rows(facts: Facts) -> list[list[str]]:
         if rule.run != seen:
             speed = decimal(result.get("plain_tokens_per_second"), 1)
             rows.append([rule.run, "plain", "", "", where[0], "", where[2], "1.00", speed, "1.00"])
-            rows[-1] += ["", "", ""]
+            rows[-1] += ["", "", "", ""]
             seen = rule.run
         rows.append([rule.run, rule.rule, *draft, *where, *_speed_cells(rule.numbers)])
     return rows
@@ -139,6 +141,7 @@ def _speed_cells(numbers: Mapping[str, Any]) -> list[str]:
         interval(numbers.get("speedup_interval")),
         percent(numbers.get("identical_to_plain")) if "identical_to_plain" in numbers else "",
         percent(numbers.get("off_argmax_share")),
+        signed(numbers.get("log_prob_change")) if "log_prob_change" in numbers else "",
     ]
 
 

@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from vtrim.chat.conversation import Origin
+from vtrim.errors import InputError, MismatchError, OptionError
+from vtrim.evaluation.answers import answers_of, last_number, score
+from vtrim.evaluation.prompts import Prompt
+from vtrim.evaluation.sweep import drift_of, pareto
+from vtrim.evaluation.sweep_log import open_log
+
+MADE = {"target": "a", "seed": 0}
+POINT = {"knobs": {"p_drop": 0.1}, "speedup": 1.2}
+
+
+def test_the_front_holds_the_points_that_no_other_one_beats() -> None:
+    points = [(1.0, 0.0), (1.4, 0.1), (1.3, 0.2), (1.4, 0.3), (2.0, 0.5), (0.9, 0.0)]
+    assert pareto(points) == [0, 1, 4]
+
+
+def test_equal_points_are_on_the_front_once_and_unknown_ones_never() -> None:
+    assert pareto([(1.0, 0.1), (1.0, 0.1), (None, 0.0), (2.0, None)]) == [0]
+    assert pareto([]) == []
+
+
+def test_drift_is_the_share_off_the_argmax_and_above_temperature_0_the_change_of_log_p() -> None:
+    numbers = {"off_argmax_share": 0.2, "mean_log_prob": -1.5, "plain_mean_log_prob": -1.0}
+    assert drift_of(numbers, 0.0) == 0.2
+    assert drift_of(numbers, 0.7) == 0.5
+    assert drift_of({**numbers, "mean_log_prob": None}, 0.7) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("She makes 9 * 2 = $18 every day.", "18"),
+        ("between 3 and 1,234.50 euros.", "1234.50"),
+        ("it fell by -4", "-4"),
+        ("3.", "3"),
+        ("18.0", "18"),
+        ("none", None),
+    ],
+)
+def test_the_last_number_of_a_text_is_found(text: str, number: str | None) -> None:
+    assert last_number(text) == (None if number is None else Decimal(number))
+
+
+def test_answers_are_read_from_the_rows_of_the_prompts(tmp_path: Path) -> None:
+    rows = [
+        {"question": "a", "answer": "9 - 2 = 7\n#### 7"},
+        {"question": "b", "answer": "Paris in 1900"},
+        {"question": "c", "answer": 12},
+        {"question": "d"},
+        {"question": "e", "answer": "1,000"},
+    ]
+    file = tmp_path / "rows.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    prompts = [Prompt((1,), Origin(str(file), line)) for line in (1, 2, 3, 4, 5)]
+    answers = answers_of(file, prompts)
+    assert answers == [Decimal(7), None, Decimal(12), None, Decimal(1000)]
+    assert score(["so 7", "", "11", "", "1000 in all"], answers) == 2 / 3
+    assert score(["x"], [None]) is None
+
+
+def test_a_log_goes_on_and_a_half_written_line_is_taken_off(tmp_path: Path) -> None:
+    path = tmp_path / "sweep" / "a.jsonl"
+    with open_log(path) as log:
+        log.start(MADE)
+        log.add(POINT)
+    whole = path.read_bytes()
+    path.write_bytes(whole + b'{"knobs": {"p_dr')
+    with open_log(path) as log:
+        log.start(MADE)
+        assert (log.cut, log.points) == (16, [POINT])
+        assert log.find({"p_drop": 0.1}) == POINT
+        assert log.find({"p_drop": 0.2}) is None
+        log.add({"knobs": {"p_drop": 0.2}})
+    assert path.read_bytes() == whole + b'{"knobs": {"p_drop": 0.2}}\n'
+
+
+def test_a_first_line_cut_in_half_is_a_new_log(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"kind": "vtr')
+    with open_log(path) as log:
+        log.start(MADE)
+    assert json.loads(path.read_text())["made_with"] == MADE
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"target": "b", "seed": 0}, 'another target: "a" there, "b" now'),
+        ({"target": "a"}, "another seed: 0 there, null now"),
+        ({**MADE, "dtype": "x"}, 'another dtype: null there, "x" now'),
+    ],
+)
+def test_points_made_with_something_else_are_refused_by_name(
+    changed: dict[str, object], said: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.jsonl"
+    with open_log(path) as log:
+        log.start(MADE)
+    before = path.read_bytes()
+    with open_log(path) as log, pytest.raises(MismatchError, match=said):
+        log.start(changed)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "content", ["[]\n", "{}\n", "no json\n", '{"kind": "vtrim sweep", "made_with": 3}\n']
+)
+def test_another_file_is_no_log(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(content)
+    with open_log(path) as log, pytest.raises(InputError, match=r"a\.jsonl"):
+        log.start(MADE)
+    assert path.read_text() == content
+
+
+def test_two_sweeps_do_not_write_to_one_log(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    with (
+        open_log(path),
+        pytest.raises(OptionError, match="another sweep is writing"),
+        open_log(path),
+    ):
+        pass

@@ -1,0 +1,52 @@
+"""The table of ``vtrim sweep``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from vtrim.cli import common
+from vtrim.evaluation.report.rules import percent
+from vtrim.evaluation.sweep_rows import plain_score, rows
+
+_FIXED = "\N{NO-BREAK SPACE}"
+
+
+def show(result: Mapping[str, Any]) -> None:
+    """Prints one row a point, the fastest first, then what the numbers rest on."""
+    found = rows(result)
+    shown = [name for name in found[0] if name != "95 %"]  # the page has room for it
+    table = Table(title=f"Sweep of {result['acceptor']}", title_justify="left")
+    table.add_column(Text(shown[0]), no_wrap=True)
+    for name in shown[1:]:
+        longest = max(len(word) for word in name.split())
+        table.add_column(Text(name), justify="right", min_width=longest)
+    for row in found:
+        table.add_row(*(Text(row[name].replace(" ", _FIXED)) for name in shown))
+    common.results.print(table)
+    for line in footnotes(result):
+        common.results.print(line, markup=False, soft_wrap=True)
+
+
+def footnotes(result: Mapping[str, Any]) -> Sequence[str]:
+    """What a reader must know to use the table."""
+    lines = [
+        "* no other point is at least as fast with no more drift, and better in one of both. "
+        "Length: tokens a round.",
+        f"Drift: {result['drift_measure']}. {result['baseline']}",
+        f"{result['prompts']} prompts, {result['max_new_tokens']} tokens at most, temperature "
+        f"{result['temperature']:g}, {result['drafter']} drafter.",
+    ]
+    if result["score_front"]:
+        lines.append(
+            "Score: share of the answers met by a reply's last number, replies cut at "
+            f"{result['max_new_tokens']} tokens as they stand (plain decoding: "
+            f"{percent(plain_score(result), 0)}); + as *, with score for drift."
+        )
+    if result["prompts_skipped"]:
+        skipped = ", ".join(f"{why} {n}" for why, n in result["prompts_skipped"].items())
+        lines.append(f"Prompts skipped: {skipped}.")
+    return [*lines, f"Written: {result['artifact']}, {result['page']}"]
