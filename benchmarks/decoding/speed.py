@@ -131,7 +131,8 @@ def show(table: dict[str, Any]) -> None:
     for name, row in table.items():
         ratio = "-" if row["ratio"] is None else f"{row['ratio']:.2f}"
         print(  # noqa: T201
-            f"{name:22} {row['tokens_per_second']:8.1f} tokens/s   {ratio:>5} x {BASE}"
+            f"{name:22} {row['tokens_per_second']:8.1f} tokens/s   {ratio:>5} x {BASE}",
+            flush=True,
         )
 
 
@@ -156,7 +157,7 @@ def main() -> None:
     rounds = []
     for answered in rounds_of(make_jobs(given), given):
         rounds.append(answered)
-        print(f"after {len(rounds)} of {given.rounds} rounds")  # noqa: T201
+        print(f"after {len(rounds)} of {given.rounds} rounds", flush=True)  # noqa: T201
         show(summary(rounds, given.clock))
         if given.out:
             text = json.dumps(report(rounds, given), indent=1)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
-from decoding_case import GIB, Cell
+from decoding_case import GIB, LEAN, Cell
 
 PHASES = ("draft", "verify", "accept", "other")
 PAPER_SHARE = {"naive": 0.0017, "full": 0.0164}
@@ -28,11 +28,11 @@ class Sample:
     peak: int | None = None
 
     def milliseconds(self) -> dict[str, float]:
-        """Median of each phase, and of their sum, over the rounds [ms]."""
+        """Median of each phase over the rounds, and the sum of these medians, the cycle [ms]."""
         middle = {
             phase: 1e3 * median(times.get(phase, 0.0) for times in self.times) for phase in PHASES
         }
-        return middle | {"cycle": 1e3 * median(sum(times.values()) for times in self.times)}
+        return middle | {"cycle": sum(middle.values())}
 
 
 def rows(samples: Mapping[Cell, Sample], batch: int, head_ms: Mapping[int, float]) -> list[Any]:
@@ -49,6 +49,7 @@ def _row(
     head_ms: Mapping[int, float],
 ) -> dict[str, Any]:
     own, plain, exact = seen[cell], seen.get(cell.baseline), seen.get(cell.exact)
+    lean = None if cell.forward == LEAN else seen.get(replace(cell, forward=LEAN))
     row: dict[str, Any] = {
         "batch": batch,
         "drafts": cell.drafts,
@@ -61,6 +62,7 @@ def _row(
         **{f"{phase}_ms": round(own[phase], 4) for phase in PHASES},
         "shares": {phase: round(own[phase] / own["cycle"], 4) for phase in PHASES},
         "break_even_acceptance_length": plain and round(own["cycle"] / plain["cycle"], 3),
+        "cycle_over_lean": lean and round(own["cycle"] / lean["cycle"], 3),
         "host_syncs_per_round": sample.host_syncs,
         "peak_gib": sample.peak and round(sample.peak / GIB, 2),
     }
@@ -80,7 +82,7 @@ def table(pairs: Sequence[Mapping[str, Any]]) -> str:
     """The rows of all pairs as Markdown."""
     heads = (
         "pair", "batch", "drafts", "rule", "forward", "cycle ms", *PHASES, "over greedy",
-        "paper", "x plain", "kept", "syncs", "peak GiB",
+        "paper", "x plain", "x lean", "kept", "syncs", "peak GiB",
     )  # fmt: skip
     lines = [heads, ("---",) * len(heads)]
     for pair in pairs:
@@ -101,6 +103,7 @@ def _line(name: str, row: Mapping[str, Any]) -> tuple[str, ...]:
         _or_none(row.get("above_greedy_share"), "{:.2%}"),
         _or_none(row.get("paper_share"), "{:.2%}"),
         _or_none(row["break_even_acceptance_length"], "{:.2f}"),
+        _or_none(row["cycle_over_lean"], "{:.2f}"),
         f"{row['accepted_per_round']:.2f}",
         _or_none(row["host_syncs_per_round"], "{}"),
         _or_none(row["peak_gib"], "{:.1f}"),

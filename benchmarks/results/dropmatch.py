@@ -59,7 +59,8 @@ at most {first["tokens"]} tokens a reply, {first["forward"]} forward, one thread
 *prompts* says how many. Rules: plain decoding, exact (greedy) matching, and DropMatch's
 {", ".join(CRITERIA)} at p {noises} with {HEADS} heads. All rules of a prompt were decoded one after
 the other, their order turning from prompt to prompt. Times are CPU time of the one-threaded
-process: what else runs on the machine counts less.
+process, so what else runs on the machine counts less; the prefill, and with it the choice of p
+under `auto`, is left out.
 
 {drafters}
 
@@ -77,7 +78,8 @@ DIFFERENCES = """
 
 - The target has 135 M parameters, not 70 B; its heads agree far less under the same noise, so the
   paper's p 0.3 is shown beside smaller ones and beside `auto` (the most noise at which the heads
-  still choose the clean arg-max at 90 % of the prompt's last 64 positions).
+  still choose the clean arg-max at 90 % of the prompt's last 64 positions; chosen for each prompt
+  alone).
 - The drafts are a chain of a small EAGLE-3 draft trained for minutes and the target itself with
   blocks left out; the paper has an 8B model and EAGLE-3 trees.
 - One CPU core at batch 1, not four A100; replies are cut, so no task score is given. The paper's

@@ -181,11 +181,12 @@ def read_rows(path: Path, facts: Line) -> dict[tuple[str, int, str], Line]:
 
     The process stops where the file was made with other inputs.
     """
-    if not path.exists():
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    whole, newline, cut = text.rpartition("\n")
+    if not newline:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(facts) + "\n", encoding="utf-8")
         return {}
-    whole, _, cut = path.read_text(encoding="utf-8").rpartition("\n")
     if cut:
         path.write_text(whole + "\n", encoding="utf-8")
     first, *rows = [json.loads(line) for line in whole.splitlines()]

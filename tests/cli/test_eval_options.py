@@ -142,6 +142,7 @@ def test_a_target_that_takes_no_tree_gets_a_chain_only_when_that_is_asked_for(
     assert not (tmp_path / "run" / "eval").exists()
     result = evaluate(*tree, "--fallback-chain")
     assert result["drafter"] == result["settings"]["drafter"]["name"] == "eagle"
+    assert result["provenance"]["drafter"] == "eagle"
     assert result["num_draft_tokens"] == 3
     assert result["identical_to_plain"] == 1.0
     assert call(*where, *tree, "--fallback-chain") == 0

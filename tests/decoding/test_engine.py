@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from vtrim.decoding.acceptors import exact_acceptor, make_acceptor
-from vtrim.decoding.cache import TargetCache
 from vtrim.decoding.chain import ChainDrafter
 from vtrim.decoding.engine import Engine
 from vtrim.decoding.generation import GenerationSettings, SequenceState
@@ -408,10 +407,3 @@ def test_every_phase_has_its_time(words: Any, engine: Callable[..., Engine]) -> 
 def test_settings_out_of_range_are_refused(change: dict[str, Any]) -> None:
     with pytest.raises(OptionError):
         settings(**change)
-
-
-def test_a_state_that_cannot_roll_back_is_refused() -> None:
-    from transformers import Qwen3NextConfig
-
-    with pytest.raises(InputError, match="roll back"):
-        TargetCache(Qwen3NextConfig(num_hidden_layers=4), 1, 8)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -16,8 +17,12 @@ from vtrim.decoding.generation import GenerationSettings
 from vtrim.decoding.protocol import Ask, Proposal
 from vtrim.models.hub import load_tokenizer
 from vtrim.models.layout import load_draft
+from vtrim.models.lean import fast_target
 from vtrim.models.smollm2 import smollm2_folder
 from vtrim.models.target import Target, load_target
+
+sys.path.insert(0, str(Path(__file__).parent))
+from tree_oracle import TreeOracle
 
 TOPICS = [
     "why bread rises", "a lighthouse in winter", "how to reverse a list in Python",
@@ -91,3 +96,34 @@ def test_20_greedy_replies_equal_plain_decoding_for_draft_lengths_1_3_5_8(
             assert reply.tokens == plain.tokens
             accepted += sum(reply.accepted)
     assert accepted > 500
+
+
+@pytest.mark.slow
+def test_trees_and_batches_of_four_equal_plain_decoding(target: Target) -> None:
+    tokenizer = load_tokenizer(target.name)
+    prompts = [
+        tokenizer.apply_chat_template(
+            [{"role": "user", "content": f"Write about {topic}."}],
+            add_generation_prompt=True,
+            return_dict=False,
+        )
+        for topic in TOPICS[:6]
+    ]
+    settings = GenerationSettings(
+        max_new_tokens=24,
+        stop_ids=frozenset({STOP}),
+        temperature=0.0,
+        num_draft_tokens=5,
+        seed=0,
+    )
+    plain = [Engine(target).decode_plain(ids, settings).tokens for ids in prompts]
+    replies = {i: [*ids, *plain[i]] for i, ids in enumerate(prompts)}
+    for model in (target, fast_target(target, print)):
+        for branches in (0, 4):
+            engine = Engine(model, TreeOracle(replies, target.vocab_size, branches=branches))
+            for batch_size in (1, 4):
+                found = engine.decode_many(
+                    prompts, settings, make_acceptor("greedy"), batch_size=batch_size
+                )
+                assert [reply.tokens for reply in found] == plain
+                assert sum(sum(reply.accepted) for reply in found) > 60

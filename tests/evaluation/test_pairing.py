@@ -77,6 +77,22 @@ def test_a_draft_of_another_vocabulary_or_width_is_refused(
         load(source("target_headdim"), random_draft(inputs / "target_chain"))
 
 
+def test_a_draft_vocabulary_beyond_the_target_s_is_refused_with_both_names(
+    inputs: Path,
+    source: Callable[..., TargetSource],
+    random_draft: Callable[..., Path],
+    tmp_path: Path,
+) -> None:
+    larger = tmp_path / "larger"
+    shutil.copytree(inputs / "target_chain", larger)
+    config = json.loads((larger / "config.json").read_text())
+    (larger / "config.json").write_text(json.dumps(config | {"vocab_size": 80}))
+    folder = random_draft(larger, ids=[3, 70], provenance={"target": "acme/larger"})
+    said = r"acme/larger, not for .*target_chain: its target vocabulary is 80, the target's 64"
+    with pytest.raises(MismatchError, match=said):
+        load(source("target_chain"), folder)
+
+
 def test_another_tokenizer_than_the_run_was_counted_with_is_refused(
     inputs: Path, source: Callable[..., TargetSource], random_draft: Callable[..., Path]
 ) -> None:

@@ -373,6 +373,21 @@ def test_a_rule_is_named_with_its_numbers_and_its_drafter(
     assert found.rule == named
 
 
+def test_a_diagnosed_result_stands_beside_the_paper(whole_run: Run) -> None:
+    page = render(read_facts(whole_run), [], None)
+    assert "What DropMatch saw" not in page
+    path = whole_run.eval / "dropmatch.json"
+    seen: dict[str, Any] = dict.fromkeys(
+        ("agreement_by_head", "clean_probability_by_head", "total_variation")
+    )
+    seen |= {"diagnosed": True, "criteria": {"full": 20}, "head_probability": {"5": 0.9}}
+    seen |= {"js_by_verdict": {}, "verdicts": {"js": 20}}
+    write_json(path, {**json.loads(path.read_text(encoding="utf-8")), **seen})
+    text = Page(render(read_facts(whole_run), [], None)).text
+    for said in ("What DropMatch saw: dropmatch", "85.00 %, mean p 0.900", "98.40 %, mean p 0.939"):
+        assert said in text
+
+
 def test_the_speed_table_shows_the_change_in_log_p(whole_run: Run) -> None:
     path = whole_run.eval / "dropmatch.json"
     result = json.loads(path.read_text(encoding="utf-8"))

@@ -123,7 +123,7 @@ def load(call: EvalCall) -> Loaded:
         provenance=provenance(
             call,
             source,
-            decoder.facts,
+            {**decoder.facts, "drafter": call.drafter_name},
             engine.context_length,
             lean=isinstance(target, LeanTarget),
         ),

@@ -146,7 +146,9 @@ def _drafted(result: Mapping[str, Any]) -> str:
         )
     else:
         count = f"{most}{result['num_draft_tokens']} drafted a round"
-    return f"{count} ({result['drafter']})"
+    if result["rounds"]:
+        count += f" (in the mean {result['nodes'] / result['rounds']:.1f})"
+    return f"{count} by {result['drafter']}"
 
 
 def _together(result: Mapping[str, Any]) -> str:

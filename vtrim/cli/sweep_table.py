@@ -35,7 +35,7 @@ def footnotes(result: Mapping[str, Any]) -> Sequence[str]:
     """What a reader must know to use the table."""
     lines = [
         "* no other point is at least as fast with no more drift, and better in one of both. "
-        "Length: tokens a round.",
+        "Length: tokens a round; log p: the target's, mean of the emitted tokens [nats].",
         f"Drift: {result['drift_measure']}. {result['baseline']}",
         f"{result['prompts']} prompts, {result['max_new_tokens']} tokens at most, temperature "
         f"{result['temperature']:g}, {result['drafter']} drafter.",

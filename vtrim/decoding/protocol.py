@@ -63,7 +63,7 @@ class Proposal:
         return both[self.size :]
 
     @cached_property
-    def chances(self) -> list[float]:
+    def token_q(self) -> list[float]:
         """[N] on the host: q of each drafted token under the law it was drawn from; 1 if one-hot.
 
         Read from the device at once.
@@ -71,8 +71,8 @@ class Proposal:
         if self.log_q is None:
             return [1.0] * self.size
         index = torch.searchsorted(self.vocab_ids, self.tokens)
-        chances: list[float] = self.log_q.gather(1, index[:, None])[:, 0].exp().tolist()
-        return chances
+        q: list[float] = self.log_q.gather(1, index[:, None])[:, 0].exp().tolist()
+        return q
 
     def row_depth(self, row: int) -> int:
         """Depth of the tokens that a row of the view judges; 0 for row 0."""

@@ -21,18 +21,20 @@ class RuleMetrics:
     """What one rule did on all prompts; None where it had nothing to count.
 
     tokens: all that were generated; emitted: those of the rounds (prefill tokens left out);
+    drafted: depth of what was drafted, nodes: tokens drafted, all branches of a tree counted;
     acceptance_length: emitted per round, i.e. per target forward [tokens/round];
     acceptance_by_position[j]: share of the rounds that drafted more than j tokens in which the
     first j + 1 were all accepted; tokens_per_second: emitted per second of the rounds, prefill
-    left out; shares: of that time, by phase; off_argmax_share: share of the emitted tokens that
-    differ from the target's clean arg-max after the same prefix; accept_reasons: number of accepted
-    draft tokens by reason.
+    left out, of a batch per second of its own time; shares: of that time, by phase;
+    off_argmax_share: share of the emitted tokens that differ from the target's clean arg-max after
+    the same prefix; accept_reasons: number of accepted draft tokens by reason.
     """
 
     tokens: int
     emitted: int
     rounds: int
     drafted: int
+    nodes: int
     accepted: int
     seconds: float
     prefill_seconds: float
@@ -58,6 +60,7 @@ class RuleMetrics:
             emitted=emitted,
             rounds=rounds,
             drafted=sum(sum(g.drafted) for g in generations),
+            nodes=sum(sum(g.nodes) for g in generations),
             accepted=sum(sum(g.accepted) for g in generations),
             seconds=total,
             prefill_seconds=sum(g.seconds.get("prefill", 0.0) for g in generations),
@@ -158,6 +161,7 @@ def public(metrics: RuleMetrics) -> dict[str, Any]:
         "tokens": metrics.tokens,
         "rounds": metrics.rounds,
         "drafted": metrics.drafted,
+        "nodes": metrics.nodes,
         "accepted": metrics.accepted,
         "seconds": metrics.seconds,
         "prefill_seconds": metrics.prefill_seconds,

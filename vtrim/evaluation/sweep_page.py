@@ -46,7 +46,7 @@ def render(result: Mapping[str, Any]) -> str:
 
 def drift_figure(result: Mapping[str, Any]) -> Figure:
     """Drift over speed-up; the line joins the points that no other one beats."""
-    axis = shares("tokens off the target's arg-max")
+    axis = {**shares("tokens off the target's arg-max"), "rangemode": "tozero"}
     if result["temperature"] > 0:
         axis = {"title": {"text": result["drift_measure"]}}
     return _figure(result, "drift", result["front"], axis)
@@ -54,7 +54,8 @@ def drift_figure(result: Mapping[str, Any]) -> Figure:
 
 def score_figure(result: Mapping[str, Any]) -> Figure:
     """Score over speed-up; the line joins the points that no other one beats."""
-    figure = _figure(result, "score", result["score_front"], shares("score"))
+    axis = {**shares("score"), "range": [-0.05, 1.05]}
+    figure = _figure(result, "score", result["score_front"], axis)
     plain = [plain_score(result)]
     mark = line([1.0], plain, "plain decoding", GREY, mode="markers", marker={"size": 11})
     figure["data"].append(mark)

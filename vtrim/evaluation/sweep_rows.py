@@ -38,7 +38,7 @@ def _row(result: Mapping[str, Any], index: int) -> dict[str, str]:
         "95 %": interval(point["speedup_interval"]).replace(" to ", "-"),
         "length": decimal(point["acceptance_length"]),
         "off arg-max": percent(point["off_argmax_share"]),
-        "mean log p": decimal(point["mean_log_prob"], 3),
+        "log p": decimal(point["mean_log_prob"], 3),
     }
     return {**row, "score": percent(point["score"], 0)} if result["score_front"] else row
 

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from vtrim.models.lean_attention import Sight
 from vtrim.models.lean_blocks import Block, Norm, linears_of, rope_of
 from vtrim.models.lean_check import TOLERANCE, difference
-from vtrim.models.lean_cuda import Graphs
+from vtrim.models.lean_cuda import CudaCapture, Graphs
 from vtrim.models.lean_linear import cannot_pack, product
 from vtrim.models.target import Target, TargetStates
 
@@ -92,7 +92,9 @@ class LeanTarget(Target):
         return lean
 
     def _start(self) -> None:
-        self._step: Any = Graphs(self._between) if self.device.type == "cuda" else self._between
+        self._step: Any = self._between
+        if self.device.type == "cuda":
+            self._step = Graphs(self._between, CudaCapture(self.device))
 
     def forward(
         self,

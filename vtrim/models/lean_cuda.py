@@ -24,26 +24,37 @@ MAX_ROWS = 64  # beyond, a forward no longer waits for the host
 MAX_SIZES = 32  # sizes [B, T] that are kept; later ones run without graphs
 
 
-def cuda_capture(
-    run: Callable[[], tuple[Tensor, ...]],
-) -> tuple[Callable[[], None], tuple[Tensor, ...]]:
-    """Records ``run`` as a graph, after two runs on a side stream that let libraries set up."""
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(2):
-            run()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        outputs = run()
-    return graph.replay, outputs
+class CudaCapture:
+    """Records functions as CUDA graphs that are replayed in the order of their recording."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._pool: Any = (
+            None  # one for all: hundreds of graphs with their own would take gigabytes
+        )
+
+    def __call__(
+        self, run: Callable[[], tuple[Tensor, ...]]
+    ) -> tuple[Callable[[], None], tuple[Tensor, ...]]:
+        """Records ``run`` after two runs on a side stream, in which libraries set themselves up."""
+        with torch.cuda.device(self.device):
+            side = torch.cuda.Stream()
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                for _ in range(2):
+                    run()
+            torch.cuda.current_stream().wait_stream(side)
+            self._pool = self._pool or torch.cuda.graph_pool_handle()
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, pool=self._pool):
+                outputs = run()
+        return graph.replay, outputs
 
 
 class Graphs:
     """A step whose repeated sizes are replayed; results hold until the same size comes again."""
 
-    def __init__(self, step: Step, capture: Capture = cuda_capture) -> None:
+    def __init__(self, step: Step, capture: Capture) -> None:
         self._step = step
         self._capture = capture
         self._recorded: dict[tuple[int, ...], dict[int, _Recorded]] = {}

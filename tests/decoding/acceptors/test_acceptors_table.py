@@ -262,3 +262,11 @@ def test_greedy_refuses_a_view_above_temperature_0(make_scene: Any) -> None:
     scene = make_scene()
     with pytest.raises(OptionError, match="temperature 0 only"):
         make_acceptor("greedy").accept(scene.proposal([0], 1.0), scene.view(1.0))
+
+
+def test_numbers_of_the_target_and_drafted_ids_reach_the_host_together(make_scene: Any) -> None:
+    proposal = make_scene().proposal([4, 2, 6])
+    assert proposal.fetch(torch.tensor([9, 7, 5, 3])) == [9, 7, 5, 3]
+    proposal.tokens.zero_()  # not read a second time
+    assert proposal.ids == [4, 2, 6]
+    assert proposal.fetch(torch.tensor([1])) == [1]

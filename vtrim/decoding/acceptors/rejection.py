@@ -43,7 +43,7 @@ def ratio_chances(spot: Spot, adjust: Callable[[Tensor, int], Tensor]) -> Chance
 
 def accept_probability(p: Tensor, proposal: Proposal, node: int) -> float:
     """Chance that a drafted token is kept: min(1, p(x) / q(x)). p: [V], of sum 1."""
-    return min(1.0, float(p[proposal.ids[node]]) / proposal.chances[node])
+    return min(1.0, float(p[proposal.ids[node]]) / proposal.token_q[node])
 
 
 def residual(p: Tensor, proposal: Proposal, node: int) -> Tensor:

@@ -10,6 +10,7 @@ from typing import Any
 
 from vtrim import __version__
 from vtrim.artifacts import Run, write_text
+from vtrim.evaluation.diagnosis import diagnosis
 from vtrim.evaluation.report import figures, figures_run, figures_sizes, tables
 from vtrim.evaluation.report.explorer import Explorer, explorer, static_sizes
 from vtrim.evaluation.report.facts import Facts, read_facts
@@ -81,6 +82,11 @@ def render(facts: Facts, plots: list[Plot], sizes: Explorer | None) -> str:
         plots=plots,
         speed_columns=tables.SPEED_COLUMNS,
         speed_rows=tables.speed_rows(facts),
+        diagnoses=[
+            (name, diagnosis(result))
+            for name, result in facts.evals.items()
+            if result.get("diagnosed")
+        ],
         provenance=tables.provenance(facts),
         figures_json=script_json(drawn),
         plotly_js=get_plotlyjs(),
