@@ -97,14 +97,15 @@ class Session:
             torch.cuda.reset_peak_memory_stats()
         target = pair.targets[cell.forward]
         live = self._start(Engine(target, pair.drafter(cell, target)), cell, batch)
-        for number in range(self.warmup + self.rounds):
+        times = []
+        for _ in range(self.warmup + self.rounds):
             for sequence in live.live:
                 sequence.seconds.clear()
             live.watch.skip()
             live.round()
             live.watch.settle()
-            if number >= self.warmup:
-                sample.times.append(_together(live.live))
+            times.append(_together(live.live))
+        sample.times += times[self.warmup :]
         for sequence in live.live:
             sample.accepted += sequence.accepted
         if self.on_cuda:

@@ -179,6 +179,7 @@ def test_a_confidence_that_is_no_probability_is_refused(
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 @pytest.mark.parametrize("temperature", [0.0, 1.3])
 @pytest.mark.parametrize("sequences", [1, 3])
 def test_nothing_waits_for_the_device_while_a_chain_is_drafted(

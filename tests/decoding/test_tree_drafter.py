@@ -228,6 +228,7 @@ def test_more_children_than_the_draft_has_tokens_are_refused(
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 @pytest.mark.parametrize("sequences", [1, 3])
 def test_nothing_waits_for_the_device_while_a_tree_grows(sequences: int) -> None:
     if not torch.cuda.is_available():
