@@ -149,6 +149,18 @@ def test_every_token_passes_the_model_once(load: Callable[[str], Target]) -> Non
 
 
 @torch.inference_mode()
+def test_asked_again_without_a_new_token_it_drafts_the_same(
+    load: Callable[[str], Target],
+) -> None:
+    drafter = ModelDrafter(load("stories260k"), load("stories260k"))
+    drafter.open(1, 100)
+    drafter.prefill(0, [1, 403], NONE)
+    ask = Ask(0, [1, 403, 407], NONE, 9, 0)
+    first, again = (drafter.propose([ask], 3, temperature=0.0, seed=0)[0].ids for _ in range(2))
+    assert first == again
+
+
+@torch.inference_mode()
 def test_tokens_of_rounds_without_a_draft_wait_until_they_are_many(
     load: Callable[[str], Target],
 ) -> None:
