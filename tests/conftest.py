@@ -83,10 +83,10 @@ def random_draft(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path
     ) -> Path:
         import torch
 
+        from vtrim.models.aux_layers import default_aux_layers
         from vtrim.models.draft import Eagle3Draft
         from vtrim.models.hub import load_config
         from vtrim.models.layout import draft_config, save_draft
-        from vtrim.models.target import default_aux_layers
         from vtrim.shape import DraftShape
         from vtrim.vocab import DraftVocab
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError
 
-from vtrim.errors import InputError, OptionError
+from vtrim.errors import InputError, OptionError, did_you_mean
 
 Value = str | list[str] | dict[str, str]
 Section = dict[str, Value]
@@ -105,8 +104,7 @@ def _validated(path: Path, content: dict[str, Any], places: dict[str, str]) -> R
 
 def unknown_key(where: str, key: str, known: Iterable[str]) -> InputError:
     """The error for a key that nothing knows; names the nearest one."""
-    near = difflib.get_close_matches(key, list(known), 1, 0.6)
-    meant = f" Did you mean '{near[0]}'?" if near else f" Known: {', '.join(sorted(known))}."
+    meant = did_you_mean(key, known) or f" Known: {', '.join(sorted(known))}."
     return InputError(f"{where}: unknown key.{meant}")
 
 
@@ -230,8 +228,7 @@ def find_recipe(name: str) -> Path:
         return path
     if name in shipped:
         return shipped[name]
-    near = difflib.get_close_matches(name, list(shipped), 1, 0.4)
-    meant = f" Did you mean '{near[0]}'?" if near else ""
+    meant = did_you_mean(name, shipped, cutoff=0.4)
     raise InputError(
         f"{name}: no such file, and no recipe of that name travels with vtrim.{meant} "
         "`vtrim recipes ls` names those that do."

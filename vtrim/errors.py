@@ -4,6 +4,9 @@ The command line prints such an error as ``error: ...`` on stderr and exits with
 Anything else that escapes is a bug and keeps its traceback.
 """
 
+import difflib
+from collections.abc import Iterable
+
 
 class VtrimError(Exception):
     """Base of every error that the user, not vtrim, can put right."""
@@ -23,3 +26,9 @@ class OptionError(VtrimError):
 
 class MismatchError(VtrimError):
     """Artefacts that do not belong together: other tokenizer, data, target or vocabulary."""
+
+
+def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
+    """`` Did you mean 'NAME'?`` with the known name that is nearest; empty where none is near."""
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)
+    return f" Did you mean '{near[0]}'?" if near else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -92,9 +93,17 @@ def test_above_temperature_0_the_exact_rule_is_rejection(
     assert result["identical_to_plain"] is None
 
 
+@pytest.mark.parametrize("known_before_loading", [True, False])
 def test_g23_prompts_that_cannot_be_answered_do_not_hide_the_others(
-    tmp_path: Path, draft: Path, target: Path, capsys: Capture
+    known_before_loading: bool,
+    tmp_path: Path,
+    draft: Path,
+    target: Path,
+    capsys: Capture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    if not known_before_loading:  # as of a draft with fewer positions than its target
+        monkeypatch.setattr("vtrim.cli.eval_steps._most_positions", lambda _: sys.maxsize)
     file = "g23_long_prompt.jsonl"
     assert call(*on_words(tmp_path / "run", draft, target, "--json", prompts=file)) == 0
     printed = capsys.readouterr()
@@ -103,6 +112,52 @@ def test_g23_prompts_that_cannot_be_answered_do_not_hide_the_others(
     assert (result["prompts"], result["prompts_skipped"]) == (1, skipped)
     assert "g23_long_prompt.jsonl:2" in printed.err
     assert result["per_prompt"][0]["tokens"] == 3  # green gold <|done|>
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [('{"prompt": "one"}\n{cut\n', "prompts.jsonl:2"), ('{"prompt": ""}\n', "empty prompt")],
+)
+def test_bad_prompts_are_refused_before_a_model_is_loaded(
+    text: str,
+    said: str,
+    tmp_path: Path,
+    draft: Path,
+    target: Path,
+    capsys: Capture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def loaded(*_: object, **__: object) -> None:
+        raise AssertionError("a model was loaded")
+
+    monkeypatch.setattr("vtrim.evaluation.pairing.load_decoder", loaded)
+    file = tmp_path / "prompts.jsonl"
+    file.write_text(text)
+    assert said in refused(capsys, *on_words(tmp_path / "run", draft, target, prompts=str(file)))
+
+
+def test_ctrl_c_says_that_nothing_was_written(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("vtrim.cli.eval.run_eval", interrupted)
+    assert call("--run", tmp_path) == 130
+    assert capsys.readouterr().err == "error: interrupted; nothing was written.\n"
+
+
+def test_the_table_says_what_few_prompts_and_a_rule_without_loss_are_worth(
+    tmp_path: Path, draft: Path, target: Path, capsys: Capture
+) -> None:
+    more = ["--acceptor", "typical", "--num-prompts", 4, "--top-p", 0.9]
+    assert call(*on_words(tmp_path / "run", draft, target, *more)) == 0
+    printed = capsys.readouterr()
+    assert "typical decodes as greedy at temperature 0" in printed.out
+    assert "is lossy" not in printed.out
+    assert "Fewer than 5 prompts: no interval" in printed.out
+    assert "of the rounds that drafted so far" in printed.out
+    assert "--top-p: without effect at temperature 0" in printed.err
 
 
 def test_by_default_the_run_s_own_draft_target_and_held_out_rows_are_used(
@@ -157,12 +212,18 @@ def refused(capsys: Capture, *arguments: object) -> str:
         (["--acceptor", "greedy", "--heads", "5"], "--heads: only with --acceptor dropmatch"),
         (["--p-drop", "0.02"], "--p-drop: only with --acceptor dropmatch, not with greedy"),
         (["--acceptor", "greedy", "--temperature", "1"], "rejection"),
-        (["--temperature", "-1"], "temperature"),
-        (["--temperature", "nan"], "temperature"),
+        (["--temperature", "-1"], "--temperature -1: give 0"),
+        (["--temperature", "nan"], "--temperature nan: give 0"),
         (["--num-draft-tokens", "0"], "num-draft-tokens"),
         (["--max-new-tokens", "0"], "max-new-tokens"),
         (["--num-prompts", "0"], "num-prompts"),
         (["--name", "../x"], "--name"),
+        (["--name", ""], "--name '': give the name"),
+        (["--stop", ""], "--stop '': an empty text"),
+        (["--dtype", "int8"], "--dtype int8: unknown"),
+        (["--acceptor", "typical", "--knob", "delta=abc"], "error: --knob delta=abc: must be"),
+        (["--acceptor", "mars", "--knob", "theta=2"], "error: --knob theta=2: must be between"),
+        (["--acceptor", "cactus"], "give --knob delta=0.5"),
     ],
 )
 def test_options_out_of_range_are_refused_before_any_model_is_looked_for(
@@ -177,6 +238,19 @@ def test_a_missing_draft_names_the_command_that_makes_it(tmp_path: Path, capsys:
     assert "vtrim train-draft" in refused(capsys, "--run", tmp_path)
     missing = ["--draft", tmp_path / "none", "--target", tmp_path]
     assert "no such draft" in refused(capsys, "--run", tmp_path, *missing)
+
+
+def test_models_that_are_no_folder_and_lengths_that_fit_nowhere_are_named(
+    tmp_path: Path, draft: Path, target: Path, capsys: Capture
+) -> None:
+    nowhere = tmp_path / "no"
+    for option in ("--target", "--draft-model"):
+        line = refused(
+            capsys, "--run", tmp_path, "--drafter", "model", "--skip-layers", 0, option, nowhere
+        )
+        assert f"{option} {nowhere}: no such folder" in line
+    long = on_words(tmp_path / "run", draft, target, "--num-draft-tokens", 4096)
+    assert "--num-draft-tokens 4096: target and drafter have" in refused(capsys, *long)
 
 
 def test_a_draft_that_is_a_file_is_refused(tmp_path: Path, draft: Path, capsys: Capture) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from torch import Tensor
 
+from vtrim.cli.eval_table import show
 from vtrim.cli.main import main
 from vtrim.models.target import Target, TargetStates, load_target
 from vtrim.vocab import DraftVocab
@@ -231,11 +232,19 @@ def test_the_forward_that_ran_is_told(evaluate: Evaluate, draft: Path) -> None:
     assert lean["tokens"] == slow["tokens"]
 
 
-def test_auto_finds_the_noise_and_says_which(evaluate: Evaluate, draft: Path) -> None:
+def test_auto_finds_the_noise_and_says_which(
+    evaluate: Evaluate, draft: Path, capsys: Capture
+) -> None:
     result = evaluate("--draft", draft, "--acceptor", "dropmatch", "--p-drop", "auto")
     rule = result["settings"]["acceptor"]
     assert (rule["p_drop"], rule["p_drop_chosen"]) == ("auto", result["calibration"]["p_drop"])
     assert result["calibration"]["agreement"] >= rule["target_agreement"]
+    capsys.readouterr()
+    show(result)
+    printed = capsys.readouterr().out
+    positions = result["calibration"]["positions"]
+    assert f"from {positions} prompt positions (few: the choice is rough)" in printed
+    assert positions < 64
 
 
 def test_diagnosing_prints_what_the_paper_measures(
@@ -259,7 +268,8 @@ def test_diagnosing_prints_what_the_paper_measures(
     [
         (["--drafter", "tre"], "Did you mean 'tree'"),
         (["--tree", "60,5"], "--tree 60,5: give TOTAL,DEPTH,TOPK"),
-        (["--tree", "1,5,10"], "total_token=1"),
+        (["--tree", "1,5,10"], "error: --tree 1,5,10: total_token=1"),
+        (["--tree", "1,0,0"], "error: --tree 1,0,0: top_k=0"),
         (["--tree", "60,1,2"], "a tree has 6"),
         (["--tree", "9,2,3", "--drafter", "ngram"], "--tree: only with --drafter tree"),
         (["--tree", "9,2,3", "--num-draft-tokens", "4"], "the second number of --tree"),
@@ -278,7 +288,7 @@ def test_diagnosing_prints_what_the_paper_measures(
         (["--acceptor", "typical", "--knob", "theta=1"], "unknown option 'theta'"),
         (["--acceptor", "typical", "--knob", "theta"], "--knob theta: give NAME=VALUE"),
         (["--acceptor", "dropmatch", "--heads", "3", "--knob", "heads=4"], "--heads; give one"),
-        (["--acceptor", "fsd-js"], "threshold"),
+        (["--acceptor", "fsd-js"], "give --knob threshold=0.1"),
         (["--drafter", "ngram", "--draft", "x"], "--draft: only with --drafter eagle or tree"),
     ],
 )

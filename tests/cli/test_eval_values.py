@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from vtrim.cli.eval_values import blocks, draft_tokens, knobs, noise, tree_shape
+from vtrim.cli.eval_values import blocks, draft_tokens, knobs, noise, tree_shape, under_knob
 from vtrim.errors import OptionError
 
 
@@ -64,6 +64,22 @@ def test_a_knob_s_value_is_a_json_scalar_or_text(typed: str, read: dict[str, Any
 def test_a_knob_that_is_none_is_refused(typed: str) -> None:
     with pytest.raises(OptionError, match="--knob"):
         knobs([typed])
+
+
+@pytest.mark.parametrize(
+    ("refusal", "typed", "named"),
+    [
+        ("theta=2 must be between 0 and 1.", "theta=2", "--knob theta=2: must be between 0 and 1."),
+        ("delta='a b' must be a number.", "delta=a b", "--knob delta=a b: must be a number."),
+        ("--p-drop 1: give less.", "p-drop=1", "--knob p-drop=1: give less."),
+        ("acceptor x: unknown option 'theta'.", "theta=1",
+         "--knob theta=1: acceptor x: unknown option 'theta'."),
+        ("acceptor x works at temperature 0 only.", "theta=1",
+         "acceptor x works at temperature 0 only."),
+    ],
+)  # fmt: skip
+def test_a_refused_knob_is_named_as_it_was_typed(refusal: str, typed: str, named: str) -> None:
+    assert under_knob(refusal, ["other=3", typed]) == named
 
 
 def test_a_knob_given_twice_is_refused() -> None:

@@ -110,6 +110,17 @@ def test_a_second_call_goes_on_behind_a_cut_line_and_measures_no_point_twice(
     assert found == [point["knobs"] for point in first["points"]]
 
 
+def test_a_sweep_of_a_second_model_goes_on(
+    vtrim: Vtrim, where: list[object], target: Path, tmp_path: Path
+) -> None:
+    skipping = ["--target", target, "--skip-layers", "1,3", "--max-new-tokens", 4]
+    skipping += ["--prompts", where[where.index("--prompts") + 1], "--run", tmp_path / "run"]
+    length = ["--acceptor", "greedy", "--vary"]
+    measured(vtrim, *skipping, *length, "num_draft_tokens=1")
+    result = measured(vtrim, *skipping, *length, "num_draft_tokens=1,2")
+    assert (result["resumed"], len(result["points"])) == (1, 2)
+
+
 def test_a_larger_grid_keeps_the_points_of_the_smaller_one(
     vtrim: Vtrim, where: list[object]
 ) -> None:
@@ -175,7 +186,7 @@ def test_tpe_stops_when_every_combination_is_measured(vtrim: Vtrim, where: list[
     ("options", "said"),
     [
         ([], "nothing to vary"),
-        (["--vary", "pdrop=0.1"], "Did you mean p_drop? Known: heads, p_drop"),
+        (["--vary", "pdrop=0.1"], "Did you mean 'p_drop'? Known: heads, p_drop"),
         (["--vary", "diagnose=true"], "no such knob"),
         (["--vary", "p_drop="], "a value is missing"),
         (["--vary", "p_drop=0.3..0.1", "--sampler", "tpe", "--trials", 3], "upside down"),
@@ -183,17 +194,26 @@ def test_tpe_stops_when_every_combination_is_measured(vtrim: Vtrim, where: list[
         (["--vary", "p_drop=0.1..0.3", "--sampler", "tpe"], "needs --trials N"),
         (["--vary", "p_drop=0.1", "--trials", 3], "--trials: only with --sampler tpe"),
         (["--vary", "p_drop=0.1", "--sampler", "random"], "Known: grid, tpe"),
-        (["--vary", "p_drop=0.1,1"], "--p-drop 1"),
-        (["--vary", "p_drop=0..1", "--sampler", "tpe", "--trials", 3], "--p-drop 1"),
-        (["--vary", "heads=0,3"], "--heads 0"),
-        (["--vary", "heads=2.5,3"], "heads=2.5 must be a whole number"),
+        (["--vary", "p_drop=0.1,1"], "--vary p_drop=1: give"),
+        (["--vary", "p_drop=0..1", "--sampler", "tpe", "--trials", 3], "--vary p_drop=1.0: give"),
+        (["--vary", "heads=0,3"], "--vary heads=0: "),
+        (["--vary", "heads=2.5,3"], "--vary heads=2.5: must be a whole number"),
         (["--vary", "criterion=naive,maybe"], "maybe"),
-        (["--vary", "num_draft_tokens=0,3"], "--num-draft-tokens 0"),
+        (["--vary", "num_draft_tokens=0,3"], "--vary num_draft_tokens=0: give"),
+        (
+            ["--vary", "num_draft_tokens=3", "--tree", "9,2,3"],
+            "--vary num_draft_tokens=3: a tree's depth",
+        ),
+        (
+            ["--vary", "num_draft_tokens=3", "--acceptor", "fsd-js"],
+            "--acceptor fsd-js: give --vary threshold=0.1",
+        ),
         (
             ["--vary", "num_draft_tokens=2", "--num-draft-tokens", 2],
             "--num-draft-tokens: stands beside --vary",
         ),
         (["--vary", "p_drop=0.1", "--name", "a/b"], "--name a/b"),
+        (["--vary", "p_drop=0.1", "--name", ""], "--name ''"),
         (["--vary", "p_drop=0.1", "--acceptor", "greedy"], "greedy has no such knob"),
         (["--vary", "p_drop=0.1", "--acceptor", "dropmach"], "Did you mean 'dropmatch'"),
     ],

@@ -6,6 +6,7 @@ import math
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from vtrim.decoding import draft_rows
 from vtrim.decoding.chain import ChainDrafter
+from vtrim.decoding.draft_rows import DraftCache
 from vtrim.decoding.protocol import Ask, Proposal
 from vtrim.decoding.sampling import Purpose, draw
 from vtrim.errors import OptionError
@@ -114,12 +116,49 @@ def test_each_chain_is_cut_at_its_own_room(toy: tuple[Eagle3Draft, Tensor]) -> N
         equal(draft(alone, [ask])[0], proposals[slot])
 
 
-def test_with_no_drafted_tokens_the_rows_are_taken_in(toy: tuple[Eagle3Draft, Tensor]) -> None:
-    texts, drafter = [Text(prompt, 12) for prompt in range(2)], ChainDrafter(*toy)
-    drafter.open(2, 12)
-    proposals = draft(drafter, [text.ask(s, 0, 5 + s) for s, text in enumerate(texts)], length=0)
-    assert [proposal.size for proposal in proposals] == [0, 0]
-    assert drafter.cache.committed == [5, 6]
+def test_rows_of_rounds_without_a_draft_wait_for_the_next_pass(
+    toy: tuple[Eagle3Draft, Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(draft_rows, "PATIENCE", 4)
+    texts, drafter, alone = [Text(prompt, 30) for prompt in range(2)], ChainDrafter(*toy), []
+    drafter.open(2, 30)
+    for slot, text in enumerate(texts):
+        drafter.prefill(slot, text.tokens, text.aux[:3])
+        alone.append(ChainDrafter(*toy))
+        alone[slot].open(1, 30)
+        alone[slot].prefill(0, text.tokens, text.aux[:3])
+    done = 3
+    for fresh, committed in ((1, 3), (3, 3), (1, 8), (2, 8)):
+        asks = [text.ask(slot, done, fresh) for slot, text in enumerate(texts)]
+        assert [proposal.size for proposal in draft(drafter, asks, length=0)] == [0, 0]
+        assert drafter.cache.committed == [committed, committed]
+        done += fresh
+    drafter.prefill(1, texts[1].tokens, texts[1].aux[:5])  # another takes the slot: nothing waits
+    asks = [texts[0].ask(0, done, 1), texts[1].ask(1, 5, 1)]
+    singles = [texts[0].ask(0, 3, done - 2), texts[1].ask(0, 3, 3)]
+    for own, single, proposal in zip(alone, singles, draft(drafter, asks), strict=True):
+        equal(draft(own, [single])[0], proposal)
+    assert drafter.cache.committed == [done + 1, 6]
+
+
+@pytest.mark.parametrize(
+    ("slots", "views"), [([2, 1], True), ([1, 2, 3, 0], True), ([3, 0], False)], ids=str
+)
+def test_rows_of_slots_side_by_side_are_read_in_place(
+    slots: list[int], views: bool, toy: tuple[Eagle3Draft, Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drafter, read = ChainDrafter(*toy), set()
+    drafter.open(4, 20)
+    scatter = DraftCache.scatter
+
+    def watched(cache: DraftCache, *given: Any) -> tuple[Tensor, Tensor]:
+        keys, values = scatter(cache, *given)
+        read.add(keys.untyped_storage().data_ptr() == cache.keys.untyped_storage().data_ptr())
+        return keys, values
+
+    monkeypatch.setattr(DraftCache, "scatter", watched)
+    draft(drafter, [Text(slot, 12).ask(slot, 0, 11) for slot in slots])
+    assert read == {views}
 
 
 def test_long_prompts_in_chunks_give_the_chain_of_plain_loops(
@@ -174,7 +213,7 @@ def test_a_chain_ends_with_the_token_that_takes_its_probability_below_the_limit(
 def test_a_confidence_that_is_no_probability_is_refused(
     toy: tuple[Eagle3Draft, Tensor], value: float
 ) -> None:
-    with pytest.raises(OptionError, match="min_confidence"):
+    with pytest.raises(OptionError, match="min-confidence"):
         ChainDrafter(*toy, min_confidence=value)
 
 

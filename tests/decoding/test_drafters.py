@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -118,3 +120,13 @@ def test_a_trained_drafter_without_a_draft_is_refused(
 def test_a_block_that_the_target_lacks_is_refused(target: Target) -> None:
     with pytest.raises(OptionError, match="there is no block 99"):
         make_drafter(ModelOptions(skip_layers=(99,)), target)
+
+
+def test_options_are_checked_without_torch() -> None:
+    lines = (
+        "import sys; from vtrim.decoding.drafters import drafter_options",
+        "made = [drafter_options(name, **typed) for name, typed in CASES]",
+        "assert 'torch' not in sys.modules and len(made) == 4",
+    )
+    cases = [(name, BARE.get(name, {})) for name in DRAFTERS]
+    subprocess.run([sys.executable, "-c", "; ".join((f"CASES = {cases!r}", *lines))], check=True)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from weakref import ref
 
 import pytest
 import torch
 
 from vtrim.decoding.acceptors import make_acceptor
+from vtrim.decoding.adaptive import DraftLength
 from vtrim.decoding.engine import Engine
 from vtrim.decoding.generation import GenerationSettings
 from vtrim.decoding.ngram import NgramDrafter
@@ -151,3 +154,40 @@ def test_the_shorter_context_of_both_models_counts(load: Callable[..., Target]) 
     target, small = load("stories260k"), load("target_chain")
     assert Engine(target, ModelDrafter(small, target)).context_length == 128
     assert Engine(target, NgramDrafter(target.device)).context_length == 512
+
+
+class Rule:
+    """The greedy rule under an identity of its own."""
+
+    name, lossless = "greedy", True
+
+    def __init__(self) -> None:
+        greedy = make_acceptor("greedy")
+        self.begin, self.accept = greedy.begin, greedy.accept
+
+
+def test_adaptive_lengths_outlive_turns_of_rules_but_not_a_long_sweep(
+    load: Callable[..., Target], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+
+    class Counted(DraftLength):
+        def __init__(self, most: int) -> None:
+            made.append(most)
+            super().__init__(most)
+
+    monkeypatch.setattr("vtrim.decoding.engine.DraftLength", Counted)
+    target = load("target_chain")
+    engine = Engine(target, NgramDrafter(target.device))
+    chosen = settings("target_chain", max_new_tokens=3, num_draft_tokens=2, adaptive=True)
+    first, second = Rule(), Rule()
+    for _ in range(3):
+        for rule in (first, second):
+            engine.decode([0, 5], chosen, rule)
+    assert len(made) == 2
+    swept = [Rule() for _ in range(30)]
+    alive = [ref(rule) for rule in swept]
+    while swept:
+        engine.decode([0, 5], chosen, swept.pop())
+    gc.collect()
+    assert sum(rule() is not None for rule in alive) < 10

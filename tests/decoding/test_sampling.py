@@ -7,7 +7,9 @@ import math
 import pytest
 import torch
 
-from vtrim.decoding.sampling import Purpose, draw, keep_masks, law, uniform
+from vtrim.decoding.generation import GenerationSettings
+from vtrim.decoding.sampling import COLDEST, Purpose, draw, keep_masks, law, uniform
+from vtrim.errors import OptionError
 
 
 def test_temperature_0_puts_all_mass_on_the_first_arg_max() -> None:
@@ -118,3 +120,20 @@ def test_the_ends_of_the_unit_interval_hit_tokens_of_positive_weight(
 
 def test_rows_are_drawn_each_from_its_own_weights() -> None:
     assert draw(torch.eye(3), (0, 0, 0), Purpose.DRAFT).tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("temperature", [-1.0, 1e-46, COLDEST / 2, math.inf, math.nan])
+def test_a_temperature_that_no_law_can_be_scaled_by_is_refused(temperature: float) -> None:
+    with pytest.raises(OptionError, match=r"--temperature .*: give 0 \(greedy\) or a number"):
+        GenerationSettings(
+            max_new_tokens=1,
+            stop_ids=frozenset(),
+            temperature=temperature,
+            num_draft_tokens=0,
+            seed=0,
+        )
+
+
+def test_the_coldest_temperature_draws_like_greedy() -> None:
+    logits = torch.tensor([1.0, 3.0, 2.999])
+    assert law(logits, COLDEST, top_k=2, top_p=0.9).exp().tolist() == [0, 1, 0]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from transformers import LlamaConfig
 
-from vtrim.decoding.cache import TargetCache
+from vtrim.decoding.cache import STEP, TargetCache
 from vtrim.errors import InputError
 
 CPU = torch.device("cpu")
@@ -88,9 +88,9 @@ def test_more_room_keeps_what_is_held_and_less_changes_nothing() -> None:
     cache.reserve(1, 3)
     assert (cache.slots, cache.capacity) == (1, 4)
     cache.reserve(3, 9)
-    assert (cache.slots, cache.capacity) == (3, 9)
+    assert (cache.slots, cache.capacity) == (3, STEP)
     assert held(cache, 0) == [1, 2, 3]
-    assert cache.kept_layers[1].values.shape == (3, 1, 9, 1)
+    assert cache.kept_layers[1].values.shape == (3, 1, STEP, 1)
     assert feed(cache, range(2), [[4], [5]]) == [[1, 2, 3, 4], [5, 0, 0, 0]]
 
 

@@ -12,8 +12,9 @@ from torch import Tensor
 
 from vtrim.decoding import draft_rows
 from vtrim.decoding.chain import ChainDrafter
+from vtrim.decoding.draft_size import TreeShape
 from vtrim.decoding.protocol import ROOT, Ask, Proposal
-from vtrim.decoding.tree import TreeDrafter, TreeShape
+from vtrim.decoding.tree import TreeDrafter
 from vtrim.errors import OptionError
 from vtrim.models.draft import Eagle3Draft
 from vtrim.models.layout import load_draft
@@ -107,12 +108,15 @@ def test_the_number_of_drafted_tokens_and_the_room_cut_the_depth(
 
 
 @pytest.mark.parametrize(("length", "room"), [(0, 3), (3, 0)])
-def test_without_room_nothing_is_drafted_but_the_rows_are_taken_in(
+def test_without_room_nothing_is_drafted_and_the_rows_wait(
     toy: tuple[Eagle3Draft, Tensor], aux: Tensor, length: int, room: int
 ) -> None:
     drafter = TreeDrafter(*toy, TreeShape(8, 2, 3))
-    assert tree(drafter, TOKENS, aux, length, room).size == 0
+    assert tree(drafter, TOKENS[:-1], aux[:-1], length, room).size == 0
+    ask = Ask(0, TOKENS, aux[-1:], WHOLE, 0)
+    proposal = drafter.propose([ask], WHOLE, temperature=0.0, seed=0)[0]
     assert drafter.cache.committed[0] == len(aux)
+    check(proposal, slow_tree(*toy, TOKENS, aux, total_token=8, levels=3, top_k=3))
 
 
 @pytest.mark.parametrize("depth", [0, 1, 4])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,12 @@ import torch
 from torch import Tensor
 
 from vtrim.decoding.acceptors import make_acceptor
-from vtrim.decoding.cache import TargetCache
+from vtrim.decoding.cache import PositionLayer, TargetCache
+from vtrim.decoding.draft_size import TreeShape
 from vtrim.decoding.engine import Engine
 from vtrim.decoding.generation import GenerationSettings
 from vtrim.decoding.protocol import Acceptor, Proposal, Verdict, Verification
-from vtrim.decoding.tree import TreeDrafter, TreeShape
+from vtrim.decoding.tree import TreeDrafter
 from vtrim.models.draft import Eagle3Draft
 from vtrim.models.layout import load_draft
 from vtrim.models.target import Target, load_target
@@ -80,6 +82,29 @@ def test_batches_with_trees_give_the_replies_of_plain_decoding(
     replies = engine.decode_many(PROMPTS, GREEDY, make_acceptor("greedy"), batch_size=3)
     for prompt, reply in zip(PROMPTS, replies, strict=True):
         assert reply.tokens == engine.decode_plain(prompt, GREEDY).tokens
+
+
+def test_a_tree_wider_than_the_spare_columns_moves_the_cache_once_at_most(
+    pair: tuple[Target, Eagle3Draft], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, draft = pair
+    moved: list[int] = []
+    resize = PositionLayer.resize
+
+    def watched(layer: PositionLayer, slots: int, capacity: int, used: int) -> None:
+        if layer.is_initialized and layer.is_last:
+            moved.append(capacity)
+        resize(layer, slots, capacity, used)
+
+    monkeypatch.setattr(PositionLayer, "resize", watched)
+    engine = Engine(target, TreeDrafter(draft, target.embedding, TreeShape(100, 2, 24)))
+    chosen = replace(GREEDY, max_new_tokens=58)
+    widths: list[int] = []
+    acceptor = Watched(make_acceptor("greedy"), lambda proposal, _: widths.append(proposal.size))
+    reply = engine.decode(PROMPTS[0], chosen, acceptor)
+    assert len(reply.tokens) == 58
+    assert widths.count(99) > 20
+    assert len(moved) <= 1
 
 
 @torch.inference_mode()

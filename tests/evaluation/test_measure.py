@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,7 +16,7 @@ from vtrim.decoding.chain import ChainDrafter
 from vtrim.decoding.engine import Engine
 from vtrim.decoding.generation import Generation, GenerationSettings
 from vtrim.decoding.protocol import Acceptor
-from vtrim.evaluation.measure import measure, num_generations, warnings_of
+from vtrim.evaluation.measure import Measurement, measure, num_generations, warnings_of
 from vtrim.evaluation.prompts import Prompt
 from vtrim.models.layout import load_draft
 from vtrim.models.target import load_target
@@ -143,6 +144,37 @@ def test_heads_that_leave_the_target_s_choice_are_warned_of(
     lines = warnings_of({"agreement": agreement, "off_argmax_share": 0.52})
     assert len(lines) == warned
     assert all("52 %" in line and "--p-drop" in line for line in lines)
+
+
+def test_noise_that_was_fitted_is_not_told_to_be_lowered_blindly() -> None:
+    fitted = {"p_drop": 0.0123, "positions": 40, "agreement": 0.91}
+    result = {"agreement": 0.7, "off_argmax_share": 0.3, "calibration": fitted}
+    (line,) = warnings_of(result)
+    for said in ("fitted on 40 prompt positions", "91 %", "70 %", "--p-drop below 0.0123 if drift"):
+        assert said in line
+    assert "Lower" not in line
+    assert warnings_of({**result, "agreement": 0.85}) == []
+
+
+@pytest.mark.parametrize(
+    ("acceptor", "options", "heat", "greedy"),
+    [
+        ("typical", {}, 0.0, True),
+        ("cactus", {"delta": 0.5}, 0.0, True),
+        ("typical", {}, 1.0, False),
+        ("mars", {}, 0.0, False),
+        ("greedy", {}, 0.0, False),
+    ],
+)
+def test_a_lossy_rule_that_is_greedy_at_temperature_0_says_so(
+    acceptor: str, options: dict[str, Any], heat: float, greedy: bool
+) -> None:
+    rule = make_acceptor(acceptor, temperature=heat, **options)
+    settings = replace(SETTINGS, temperature=heat)
+    reply = FakeEngine().answer("greedy", [7], settings, 0)
+    generations = {name: [reply] for name in ("plain", "exact", "chosen")}
+    result = Measurement(prompts(1), settings, rule, generations, rule).result()
+    assert result["decodes_as_greedy"] is greedy
 
 
 def test_real_rules_agree_where_they_must(inputs: Path, random_draft: Callable[..., Path]) -> None:

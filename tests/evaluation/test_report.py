@@ -211,7 +211,7 @@ def test_the_speed_table_has_a_row_for_each_rule_beside_its_own_baseline(whole_r
         ["dropmatch", "exact"],
         ["dropmatch", "dropmatch (lossy)"],
     ]
-    assert rows[1][7:] == ["1.50", "11.0", "1.10", "1.05 to 1.15", "75.0 %", "0.0 %", ""]
+    assert rows[1][9:] == ["1.50", "11.0", "1.10", "1.05 to 1.15", "75.0 %", "0.0 %", ""]
 
 
 def measured_with(run: Run, name: str, **draft: Any) -> None:
@@ -235,6 +235,28 @@ def test_the_headline_takes_the_run_s_own_draft_and_the_table_names_the_others(
     drafts = {(row[0], *row[2:4]) for row in speed_rows(facts) if row[1] != "plain"}
     assert drafts == {("greedy", "the run's own", "4,096"), ("dropmatch", "theirs", "32,000")}
     assert [note for note in facts.notes if "eval/dropmatch.json" in note]
+
+
+@pytest.mark.parametrize(
+    ("drafter", "more", "cells"),
+    [
+        ({"name": "ngram"}, {}, ("n-grams", "3")),
+        ({"name": "model", "draft_model": "small", "skip_layers": []}, {}, ("small", "3")),
+        ({"name": "model", "draft_model": None, "skip_layers": [3, *range(10, 18)]},
+         {"adaptive": True}, ("skips 3, 10-17", "auto")),
+    ],
+)  # fmt: skip
+def test_the_speed_table_says_what_drafted_without_a_trained_draft(
+    drafter: dict[str, Any], more: dict[str, Any], cells: tuple[str, str], whole_run: Run
+) -> None:
+    path = whole_run.eval / "greedy.json"
+    settings = {"drafter": drafter, "num_draft_tokens": 3, "batch_size": 4, **more}
+    result = json.loads(path.read_text(encoding="utf-8")) | {"dtype": "bfloat16"}
+    write_json(path, {**result, "settings": settings, "provenance": {"draft": None}})
+    row = next(row for row in speed_rows(read_facts(whole_run)) if row[1] == "greedy (exact)")
+    named = dict(zip(SPEED_COLUMNS, row, strict=True))
+    assert (named["draft"], named["L"]) == cells
+    assert (named["dtype"], named["batch"]) == ("bfloat16", "4")
 
 
 def test_without_a_trained_draft_the_vocabulary_tells_whose_a_result_is(run: Run) -> None:
@@ -332,7 +354,7 @@ def test_a_number_that_was_not_measured_is_a_dash(whole_run: Run) -> None:
     write_json(path, {**numbers, "acceptor": "greedy", "lossless": True})
     facts = read_facts(whole_run)
     row = next(row for row in speed_rows(facts) if row[1] == "greedy (exact)")
-    assert row[7:] == ["-", "-", "-", "", "", "-", ""]
+    assert row[9:] == ["-", "-", "-", "", "", "-", ""]
     assert render(facts, [], None)
 
 
@@ -358,6 +380,8 @@ def test_a_price_is_drawn_only_where_a_greedy_rule_has_paid_one(whole_run: Run) 
         ("greedy", {}, "tree", "greedy, tree (lossy)"),
         ("dropmatch", {"p_drop": "auto", "criterion": "full", "heads": 5}, "eagle",
          "dropmatch p auto (lossy)"),
+        ("dropmatch", {"p_drop": "auto", "p_drop_chosen": 0.01234}, "eagle",
+         "dropmatch p auto (0.0123) (lossy)"),
         ("dropmatch", {"p_drop": 0.1, "criterion": "js"}, "ngram",
          "dropmatch p 0.1 js, ngram (lossy)"),
         ("typical", {"seed": 3, "epsilon": 0.09, "delta": 0.3}, "eagle",

@@ -82,6 +82,16 @@ def test_a_log_goes_on_and_a_half_written_line_is_taken_off(tmp_path: Path) -> N
     assert path.read_bytes() == whole + b'{"knobs": {"p_drop": 0.2}}\n'
 
 
+def test_what_json_changes_in_writing_is_no_difference(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    made = {**MADE, "drafter skip_layers": (3, 4), "drafter options": {1: (2,)}}
+    for _ in range(2):
+        with open_log(path) as log:
+            log.start(made)
+            log.add(POINT)
+    assert len(log.points) == 2
+
+
 def test_a_first_line_cut_in_half_is_a_new_log(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(b'{"kind": "vtr')

@@ -169,20 +169,14 @@ def pick_dtype(dtype: str) -> Any:
     Raises:
         OptionError: another name.
     """
+    known = {"bf16": "bfloat16", "fp32": "float32", "fp16": "float16"}
+    if dtype not in ("auto", *known, *known.values()):
+        raise OptionError(f"--dtype {dtype}: unknown. Known: auto, {', '.join(known)}.")
+    if dtype == "auto":
+        return dtype
     import torch
 
-    known = {
-        "auto": "auto",
-        "bf16": torch.bfloat16,
-        "bfloat16": torch.bfloat16,
-        "fp32": torch.float32,
-        "float32": torch.float32,
-        "fp16": torch.float16,
-        "float16": torch.float16,
-    }
-    if dtype not in known:
-        raise OptionError(f"--dtype {dtype}: unknown. Known: auto, bf16, fp32, fp16.")
-    return known[dtype]
+    return getattr(torch, known.get(dtype, dtype))
 
 
 def parse_aux_layers(typed: str | None) -> tuple[int, int, int] | None:

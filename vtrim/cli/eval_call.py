@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from vtrim.artifacts import Run
 from vtrim.cli import eval_values as values
+from vtrim.cli.common import pick_dtype
 from vtrim.errors import InputError, OptionError
 
 if TYPE_CHECKING:
@@ -75,9 +76,20 @@ class EvalCall:
         Raises:
             OptionError: an option is unknown or out of range, or two do not go together.
         """
+        self._check_typed()
         self.make_acceptor()
         self.settings(frozenset())
-        _ = self.artifact
+
+    def _check_typed(self) -> None:
+        """Refuses what needs no torch to be told: importing it takes seconds."""
+        if "" in self.stop:
+            raise OptionError("--stop '': an empty text would end every reply at once.")
+        _ = self.artifact, self._rule_options()
+        values.draft_tokens(self.num_draft_tokens)
+        typed = self._drafting()
+        if self.drafter_name != "tree":  # its shape is read with torch
+            self._options_of(typed)
+        pick_dtype(self.dtype)
 
     @property
     def drafter_name(self) -> str:
@@ -94,9 +106,13 @@ class EvalCall:
         """Where the draft lies.
 
         Raises:
-            InputError: none was named and the run has none, or a file was named.
+            InputError: none was named and the run has none, or there is no folder of the name.
         """
-        if self.draft is not None and self.draft.exists() and not self.draft.is_dir():
+        if self.draft is not None and not self.draft.exists():
+            raise InputError(
+                f"--draft {self.draft}: no such draft. Train one with `vtrim train-draft`."
+            )
+        if self.draft is not None and not self.draft.is_dir():
             raise InputError(
                 f"--draft {self.draft}: not a folder; name the folder that holds the draft's "
                 "config.json and model.safetensors."
@@ -110,7 +126,9 @@ class EvalCall:
         Raises:
             OptionError: the name is not that of a file.
         """
-        name = result_name(vars(self))
+        name = result_name(vars(self)) if self.name is None else self.name
+        if not name.strip():
+            raise OptionError("--name '': give the name of a file, or leave it out.")
         if Path(name).name != name or name.startswith("."):
             raise OptionError(f"--name {name}: give a plain name, without folders.")
         return self.run.eval / f"{name}.json"
@@ -126,9 +144,24 @@ class EvalCall:
         Raises:
             OptionError: an option is unknown or out of range, or does not suit the temperature.
         """
+        options = self._rule_options()
         from vtrim.decoding.acceptors import make_acceptor
 
+        try:
+            return make_acceptor(
+                self.acceptor_name, temperature=self.temperature, seed=self.seed, **options
+            )
+        except OptionError as error:
+            raise OptionError(values.under_knob(str(error), self.knob)) from error
+
+    def _rule_options(self) -> dict[str, Any]:
+        """The options of the rule that were typed, by name."""
         name, options = self.acceptor_name, values.knobs(self.knob)
+        needed = values.NEEDED_KNOBS.get(name, "")
+        if needed.partition("=")[0] not in ("", *options):
+            raise OptionError(
+                f"--acceptor {name}: give --knob {needed}; no value suits every model."
+            )
         typed = {key: getattr(self, key) for key in _DROPMATCH if getattr(self, key) is not None}
         if typed and name != "dropmatch":
             option = next(iter(typed)).replace("_", "-")
@@ -139,7 +172,7 @@ class EvalCall:
             raise OptionError(f"--knob {key}: stands beside --{key.replace('_', '-')}; give one.")
         if self.diagnose and name != "dropmatch":
             raise OptionError(f"--diagnose: only with --acceptor dropmatch, not with {name}.")
-        return make_acceptor(name, temperature=self.temperature, seed=self.seed, **options, **typed)
+        return {**options, **typed}
 
     def drafter_options(self) -> DrafterOptions:
         """What drafts, with its options.
@@ -147,7 +180,17 @@ class EvalCall:
         Raises:
             OptionError: it is unknown, or an option is another drafter's or out of range.
         """
-        from vtrim.decoding.drafters import DRAFTERS, drafter_options
+        typed = self._drafting()
+        shape = None if self.tree is None else values.tree_shape(self.tree)
+        if self.drafter_name == "tree" and shape is None and self._on_cpu():
+            shape = values.CPU_TREE
+        if shape is not None:
+            typed |= dict(zip(("total_token", "depth", "top_k"), shape, strict=True))
+        return self._options_of(typed)
+
+    def _drafting(self) -> dict[str, Any]:
+        """The options of the drafter that were typed, by name, but for a tree's shape."""
+        from vtrim.decoding.drafters import DRAFTERS
 
         name = self.drafter_name
         typed = {key: getattr(self, key) for key in _DRAFTING}
@@ -160,12 +203,17 @@ class EvalCall:
         self._check_suits("draft", [one for one, o in DRAFTERS.items() if o.needs_draft])
         if self.skip_layers is not None:
             typed["skip_layers"] = values.blocks(self.skip_layers)
-        shape = None if self.tree is None else values.tree_shape(self.tree)
-        if name == "tree" and shape is None and self._on_cpu():
-            shape = values.CPU_TREE
-        if shape is not None:
-            typed |= dict(zip(("total_token", "depth", "top_k"), shape, strict=True))
-        return drafter_options(name, **typed)
+        return typed
+
+    def _options_of(self, typed: Mapping[str, Any]) -> DrafterOptions:
+        from vtrim.decoding.drafters import drafter_options
+
+        try:
+            return drafter_options(self.drafter_name, **typed)
+        except OptionError as error:
+            if self.tree is None or str(error).startswith("-"):
+                raise
+            raise OptionError(f"--tree {self.tree}: {str(error).removeprefix('tree ')}") from error
 
     def _on_cpu(self) -> bool:
         import torch

@@ -86,8 +86,9 @@ NumDraftTokens = Annotated[
 AcceptorName = Annotated[
     str | None,
     typer.Option(
-        help="greedy, rejection (both exact), typical, relaxed, mars, fsd-js, cactus or dropmatch "
-        "(default: greedy at temperature 0, else rejection).",
+        help="greedy, rejection (both exact), typical, relaxed, mars, fsd-js (needs --knob "
+        "threshold=0.1), cactus (needs --knob delta=0.5) or dropmatch (default: greedy at "
+        "temperature 0, else rejection).",
         rich_help_panel=_ACCEPTING,
     ),
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -9,16 +10,20 @@ from typing import TYPE_CHECKING, Any
 from vtrim.cli import common
 from vtrim.cli.eval_call import EvalCall
 from vtrim.cli.eval_record import provenance, resolved, write
-from vtrim.errors import InputError
+from vtrim.errors import InputError, OptionError
+from vtrim.models import hub
 from vtrim.vocab import DraftVocab
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from vtrim.chat.skips import SkipLog
+    from vtrim.decoding.drafters import DrafterOptions
     from vtrim.decoding.engine import Engine
     from vtrim.decoding.generation import GenerationSettings
     from vtrim.decoding.protocol import Drafter
     from vtrim.evaluation.pairing import Decoder, TargetSource
-    from vtrim.evaluation.prompts import Prompt
+    from vtrim.evaluation.prompts import Prompt, PromptSource
     from vtrim.models.target import Target
 
 DEFAULT_TARGET = "smollm2"
@@ -92,41 +97,99 @@ def load(call: EvalCall) -> Loaded:
     call.check()
     options = call.drafter_options()
     folder = call.draft_folder if options.needs_draft else None
-    for name, path in (("prompts", call.prompts), ("draft-vocab", call.draft_vocab)):
-        if path is not None and not path.exists():
-            raise InputError(f"--{name} {path}: no such file.")
-    dtype, device = common.pick_dtype(call.dtype), common.pick_device(call.device)
-    import torch
-
-    from vtrim.decoding.engine import Engine
-    from vtrim.evaluation.pairing import load_decoder
-    from vtrim.models.lean import LeanTarget
-
-    if device == "cpu":
-        torch.set_num_threads(call.threads)
-    common.hush_libraries()
+    _check_named(call)
+    device = common.pick_device(call.device)
+    _prepare(call, device)
     source = _source(call)
-    note = common.note if call.fast_forward else None
-    decoder = load_decoder(source, options, folder, dtype=dtype, device=device, note=note)
-    _note_other_vocabulary(call, decoder)
-    target, drafter = decoder.target, decoder.drafter
-    if call.fallback_chain and _takes_no_tree(target):
-        call, drafter = _with_chain(call, decoder)
-    engine = Engine(target, drafter, source.tokenizer)
-    prompts, skipped = _prompts(call, source, engine.context_length)
+    reader, prompts = _prompts(call, source, _most_positions(source))
+    call, decoder, engine = _engine(call, source, options, folder, device)
+    if max(len(prompt.ids) for prompt in prompts) >= engine.context_length:  # the draft's is less
+        reader, prompts = _prompts(call, source, engine.context_length)
+    for line in reader.skipped.lines():
+        common.warn(f"prompts skipped, {line}")
     return Loaded(
         call=call,
         engine=engine,
         prompts=prompts,
-        skipped=skipped,
-        settings=call.settings(source.stop_ids),
-        provenance=provenance(
-            call,
-            source,
-            {**decoder.facts, "drafter": call.drafter_name},
-            engine.context_length,
-            lean=isinstance(target, LeanTarget),
-        ),
+        skipped=reader.skipped,
+        settings=_settings(call, source, engine.context_length),
+        provenance=_provenance(call, source, decoder, engine.context_length),
+    )
+
+
+def _engine(
+    call: EvalCall,
+    source: TargetSource,
+    options: DrafterOptions,
+    folder: Path | None,
+    device: str,
+) -> tuple[EvalCall, Decoder, Engine]:
+    """The call as it can be carried out, the models, and what decodes with them."""
+    from vtrim.decoding.engine import Engine
+    from vtrim.evaluation.pairing import load_decoder
+
+    dtype, note = common.pick_dtype(call.dtype), common.note if call.fast_forward else None
+    decoder = load_decoder(source, options, folder, dtype=dtype, device=device, note=note)
+    _note_other_vocabulary(call, decoder)
+    drafter = decoder.drafter
+    if call.fallback_chain and _takes_no_tree(decoder.target):
+        call, drafter = _with_chain(call, decoder)
+    engine = Engine(decoder.target, drafter, source.tokenizer)
+    if engine.context.note is not None:
+        common.note(engine.context.note)
+    return call, decoder, engine
+
+
+def _check_named(call: EvalCall) -> None:
+    """Refuses files and folders that were named and are not there."""
+    for name, path in (("prompts", call.prompts), ("draft-vocab", call.draft_vocab)):
+        if path is not None and not path.exists():
+            raise InputError(f"--{name} {path}: no such file.")
+    for name, model in (("target", call.target), ("draft-model", call.draft_model)):
+        if model is not None and hub.is_missing(model):
+            raise InputError(f"--{name} {model}: no such folder.")
+
+
+def _prepare(call: EvalCall, device: str) -> None:
+    """Sets up the libraries, and says which options have no effect."""
+    import torch
+
+    if device == "cpu":
+        torch.set_num_threads(call.threads)
+    common.hush_libraries()
+    filters = {"--top-k": call.top_k > 0, "--top-p": call.top_p < 1}
+    idle = [option for option, given in filters.items() if given]
+    if idle and call.temperature == 0:
+        common.note(f"{' and '.join(idle)}: without effect at temperature 0.")
+
+
+def _settings(call: EvalCall, source: TargetSource, context_length: int) -> GenerationSettings:
+    """What decides a generation.
+
+    Raises:
+        OptionError: more tokens are to be drafted than there are positions.
+    """
+    settings = call.settings(source.stop_ids)
+    if not settings.adaptive and settings.num_draft_tokens >= context_length:
+        raise OptionError(
+            f"--num-draft-tokens {settings.num_draft_tokens}: target and drafter have "
+            f"{context_length:,} positions, prompt included; give far fewer."
+        )
+    return settings
+
+
+def _provenance(
+    call: EvalCall, source: TargetSource, decoder: Decoder, context_length: int
+) -> dict[str, Any]:
+    """What was measured, by content, and on what."""
+    from vtrim.models.lean import LeanTarget
+
+    return provenance(
+        call,
+        source,
+        {**decoder.facts, "drafter": call.drafter_name},
+        context_length,
+        lean=isinstance(decoder.target, LeanTarget),
     )
 
 
@@ -191,10 +254,15 @@ def _note_other_vocabulary(call: EvalCall, decoder: Decoder) -> None:
         )
 
 
+def _most_positions(source: TargetSource) -> int:
+    """Positions of the target, as its config says before it is loaded; the draft's may be fewer."""
+    return int(source.config.get("max_position_embeddings") or sys.maxsize)
+
+
 def _prompts(
     call: EvalCall, source: TargetSource, context_length: int
-) -> tuple[list[Prompt], SkipLog]:
-    """The prompts, and what was skipped: warned of, never silent."""
+) -> tuple[PromptSource, list[Prompt]]:
+    """The prompts that leave room for a reply, and their reader, which knows what was skipped."""
     from vtrim.chat.render import Renderer
     from vtrim.evaluation.prompts import PromptSource
 
@@ -204,6 +272,4 @@ def _prompts(
         limit=call.num_prompts,
     )
     prompts = reader.from_file(call.prompts) if call.prompts else reader.heldout(call.run)
-    for line in reader.skipped.lines():
-        common.warn(f"prompts skipped, {line}")
-    return prompts, reader.skipped
+    return reader, prompts

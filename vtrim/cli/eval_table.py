@@ -11,6 +11,7 @@ from rich.text import Text
 from vtrim.cli import common
 
 _COLUMNS = ("rule", "tokens/s", "speed-up", "95 %", "acceptance length", "off arg-max")
+_ENOUGH_POSITIONS = 64
 _PRICE = ("rule", "log p", "change", "95 %", "as plain", "share")
 
 
@@ -94,7 +95,10 @@ def _positions(rules: Mapping[str, Mapping[str, Any]]) -> list[str]:
     for name, numbers in rules.items():
         shares = " ".join(f"{share:.2f}" for share in numbers["acceptance_by_position"])
         if shares:
-            lines.append(f"Accepted up to position 1, 2, ...: {shares} ({name}).")
+            lines.append(
+                f"Accepted up to position 1, 2, ... of the rounds that drafted so far: {shares} "
+                f"({name})."
+            )
     return lines
 
 
@@ -113,17 +117,18 @@ def _footnotes(result: Mapping[str, Any]) -> list[str]:
             f"Replies identical to plain decoding: {_percent(result['identical_to_plain'])}"
             f"{_ties(result)}."
         )
+    if result["prompts"] < 5:
+        lines.append("Fewer than 5 prompts: no interval; differences may be chance.")
     if (result.get("calibration") or {}).get("p_drop") is not None:
-        found = result["calibration"]
-        lines.append(
-            f"--p-drop auto chose {found['p_drop']:.3g}: there {_percent(found['agreement'])} of "
-            "the heads keep the target's arg-max on the prompts."
-        )
+        lines.append(_fitted(result["calibration"]))
     if not result["lossless"]:
         lines.append(
             "log p: mean of the emitted tokens under the target [nats], and its change from plain "
             "decoding; as plain: tokens, and share of a reply, before it leaves plain decoding's."
         )
+    if result["decodes_as_greedy"]:
+        lines.append(f"{result['acceptor']} decodes as greedy at temperature 0: nothing is lost.")
+    elif not result["lossless"]:
         lines.append(
             f"{result['acceptor']} is lossy: {_percent(result['off_argmax_share'])} of its tokens "
             f"are not the target's arg-max (plain decoding: "
@@ -134,6 +139,18 @@ def _footnotes(result: Mapping[str, Any]) -> list[str]:
         skipped = ", ".join(f"{why} {n}" for why, n in result["prompts_skipped"].items())
         lines.append(f"Prompts skipped: {skipped}.")
     return [*lines, f"Written: {result['artifact']}"]
+
+
+def _fitted(found: Mapping[str, Any]) -> str:
+    """What ``--p-drop auto`` chose, and from how much."""
+    positions = found["positions"]
+    few = "" if positions >= _ENOUGH_POSITIONS else " (few: the choice is rough)"
+    low, high = found.get("p_drop_range") or (found["p_drop"],) * 2
+    earlier = "" if low == high else f" Prompts had {low:.3g} to {high:.3g}."
+    return (
+        f"--p-drop auto chose {found['p_drop']:.3g} from {positions} prompt positions{few}: there "
+        f"{_percent(found['agreement'])} of the heads keep the target's arg-max.{earlier}"
+    )
 
 
 def _drafted(result: Mapping[str, Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 
 from vtrim.errors import OptionError
@@ -12,6 +13,8 @@ CHAIN_LENGTH = 3
 """Tokens drafted a round unless something else is typed."""
 CPU_TREE = (16, 3, 4)
 """A tree where none was typed: rows of a verification are nearly free on a GPU only."""
+NEEDED_KNOBS = {"fsd-js": "threshold=0.1", "cactus": "delta=0.5"}
+"""An example of the option that a rule does not do without."""
 MOST_DRAFTED = 8
 """What ``--num-draft-tokens auto`` never exceeds in a chain."""
 
@@ -54,7 +57,7 @@ def tree_shape(typed: str) -> tuple[int, int, int]:
     """
     numbers = _numbers(typed, ",")
     if len(numbers) != 3:
-        raise OptionError(f"--tree {typed}: give TOTAL,DEPTH,TOPK, e.g. 60,5,10.")
+        raise OptionError(f"--tree {typed}: give TOTAL,DEPTH,TOPK, e.g. 60,6,10.")
     total, depth, top_k = numbers
     return total, depth, top_k
 
@@ -92,6 +95,19 @@ def knobs(typed: Sequence[str]) -> dict[str, object]:
             raise OptionError(f"--knob {one}: {name} is given twice.")
         found[name] = _scalar(one, text.strip())
     return found
+
+
+def under_knob(refusal: str, typed: Sequence[str]) -> str:
+    """A rule's refusal of an option that was typed as ``--knob NAME=VALUE``, named like that."""
+    for one in typed:
+        name = one.partition("=")[0].strip().replace("-", "_")
+        either = name.replace("_", "[-_]")
+        own = re.match(rf"(?:--)?{either}[= ].*?(?:: | (?=must ))(.*)", refusal, re.DOTALL)
+        if own is not None:
+            return f"--knob {one}: {own[1]}"
+        if f"'{name}'" in refusal:
+            return f"--knob {one}: {refusal}"
+    return refusal
 
 
 def _scalar(typed: str, text: str) -> object:

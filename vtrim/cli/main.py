@@ -30,6 +30,7 @@ from vtrim.errors import OwnError, VtrimError
 UsageError: Any = typer.BadParameter.__mro__[1]  # typer carries its own copy of click
 
 _INTERRUPTED = 130  # typer turns Ctrl-C into this exit code
+_WRITES_AT_THE_END = ("eval", "evaluate")
 
 app = typer.Typer(
     name="vtrim",
@@ -82,7 +83,8 @@ def main(arguments: list[str] | None = None) -> None:
     """Runs one command: exit code 0; 2 on bad input (one ``error:`` line); 130 on Ctrl-C."""
     if arguments is None:
         common.own_process()
-    note_command(sys.argv[1:] if arguments is None else arguments)
+    typed = sys.argv[1:] if arguments is None else arguments
+    note_command(typed)
     alone = "RANK" not in os.environ  # training sets it later
     try:
         code = app(args=arguments, standalone_mode=False)
@@ -98,7 +100,9 @@ def main(arguments: list[str] | None = None) -> None:
     finally:
         note_command(None)
     if code == _INTERRUPTED and alone:
-        _stop("interrupted; finished work is kept.", _INTERRUPTED)
+        command = next((word for word in typed if not word.startswith("-")), "")
+        kept = "nothing was written" if command in _WRITES_AT_THE_END else "finished work is kept"
+        _stop(f"interrupted; {kept}.", _INTERRUPTED)
     sys.exit(code if isinstance(code, int) else 0)
 
 

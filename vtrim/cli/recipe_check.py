@@ -142,11 +142,10 @@ _PATHS = READS["train-draft"] - {"vocab"}
 
 
 def _eval(step: Step) -> None:
-    from vtrim.cli.common import check_device, pick_dtype
+    from vtrim.cli.common import check_device
     from vtrim.cli.eval_call import EvalCall
 
     parsed = command_of(step.command).make_context(step.command, list(step.arguments[1:]))
     call = EvalCall.of(Run(parsed.params["run"]), parsed.params)
     call.check()
-    pick_dtype(call.dtype)
     check_device(call.device)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 from vtrim.artifacts import Run
 from vtrim.cli.eval_call import EvalCall
-from vtrim.errors import OptionError
+from vtrim.errors import OptionError, did_you_mean
 from vtrim.evaluation.sweep_space import (
     Knob,
     Point,
@@ -56,9 +55,11 @@ class SweepCall:
             OptionError: an option is unknown or out of range, or two do not go together.
         """
         base = EvalCall.of(run, {**_NOT_SWEPT, **options})
+        call = cls(base=base, knobs=parse_knobs(vary), sampler=sampler, trials=trials)
+        call._check_sampler()
+        knobs = call.knobs
         from vtrim.decoding.acceptors import option_types
 
-        knobs = parse_knobs(vary)
         types = {**option_types(base.acceptor_name), _LENGTH: "int | str"}
         types.pop("diagnose", None)  # measures more, decides nothing
         for knob in knobs:
@@ -68,11 +69,12 @@ class SweepCall:
                 "--num-draft-tokens: stands beside --vary num_draft_tokens; give one."
             )
         reals = tuple(knob.real if "float" in types[knob.name] else knob for knob in knobs)
-        call = cls(base=base, knobs=reals, sampler=sampler, trials=trials)
-        call._check()
+        call = replace(call, knobs=reals)
+        for point in corners(reals):
+            call._check_point(point)
         return call
 
-    def _check(self) -> None:
+    def _check_sampler(self) -> None:
         if self.sampler not in SAMPLERS:
             raise OptionError(f"--sampler {self.sampler}: unknown. Known: {', '.join(SAMPLERS)}.")
         if self.sampler == "tpe" and self.trials is None:
@@ -88,8 +90,17 @@ class SweepCall:
                     "into a grid. Use --sampler tpe."
                 )
         _ = self.log_path
-        for point in corners(self.knobs):
+
+    def _check_point(self, point: Point) -> None:
+        """Refuses a point that cannot be measured, under the name it was typed with."""
+        try:
             self.at(point).check()
+        except OptionError as error:
+            text = str(error).replace("--knob ", "--vary ")
+            length = "--num-draft-tokens "
+            if _LENGTH in point and text.startswith(length):
+                text = f"--vary {_LENGTH}={text.removeprefix(length)}"
+            raise OptionError(text) from error
 
     @property
     def name(self) -> str:
@@ -98,7 +109,9 @@ class SweepCall:
         Raises:
             OptionError: it is not that of a file.
         """
-        name = self.base.name or self.base.acceptor_name
+        name = self.base.acceptor_name if self.base.name is None else self.base.name
+        if not name.strip():
+            raise OptionError("--name '': give the name of a file, or leave it out.")
         if Path(name).name != name or name.startswith("."):
             raise OptionError(f"--name {name}: give a plain name, without folders.")
         return name
@@ -137,8 +150,7 @@ class SweepCall:
 def _check_name(name: str, acceptor: str, known: list[str]) -> None:
     if name in known:
         return
-    close = difflib.get_close_matches(name, known, n=1)
-    hint = f" Did you mean {close[0]}?" if close else ""
+    hint = did_you_mean(name, known)
     raise OptionError(
         f"--vary {name}: {acceptor} has no such knob.{hint} Known: {', '.join(known)}."
     )

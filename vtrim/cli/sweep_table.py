@@ -18,12 +18,12 @@ _FIXED = "\N{NO-BREAK SPACE}"
 def show(result: Mapping[str, Any]) -> None:
     """Prints one row a point, the fastest first, then what the numbers rest on."""
     found = rows(result)
-    shown = [name for name in found[0] if name != "95 %"]  # the page has room for it
+    shown = [name for name in found[0] if name != "tokens/s"]  # the page has room for it
     table = Table(title=f"Sweep of {result['acceptor']}", title_justify="left")
-    table.add_column(Text(shown[0]), no_wrap=True)
-    for name in shown[1:]:
-        longest = max(len(word) for word in name.split())
-        table.add_column(Text(name), justify="right", min_width=longest)
+    for name in shown:
+        longest = max(map(len, [*name.split(), *(row[name] for row in found)]))
+        justify: Any = "left" if name == shown[0] else "right"
+        table.add_column(Text(name), justify=justify, min_width=longest)
     for row in found:
         table.add_row(*(Text(row[name].replace(" ", _FIXED)) for name in shown))
     common.results.print(table)
@@ -34,12 +34,15 @@ def show(result: Mapping[str, Any]) -> None:
 def footnotes(result: Mapping[str, Any]) -> Sequence[str]:
     """What a reader must know to use the table."""
     lines = [
-        "* no other point is at least as fast with no more drift, and better in one of both. "
+        "* no other point is at least as fast with no more drift, and better in one of both, by "
+        "the measured values: where intervals (95 %) overlap, the order may be chance. "
         "Length: tokens a round; log p: the target's, mean of the emitted tokens [nats].",
         f"Drift: {result['drift_measure']}. {result['baseline']}",
         f"{result['prompts']} prompts, {result['max_new_tokens']} tokens at most, temperature "
         f"{result['temperature']:g}, {result['drafter']} drafter.",
     ]
+    if result["prompts"] < 5:
+        lines.append("Fewer than 5 prompts: no interval; differences may be chance.")
     if result["score_front"]:
         lines.append(
             "Score: share of the answers met by a reply's last number, replies cut at "

@@ -85,7 +85,7 @@ def _planned(call: TrainCall) -> PlannedRun:
 
 def _store(call: TrainCall) -> Container[object] | None:
     """What the folder of --cache-features holds; refuses one of another target."""
-    from vtrim.models.target import default_aux_layers
+    from vtrim.models.aux_layers import default_aux_layers
     from vtrim.training.store import FeatureStore
     from vtrim.training.target_weights import weights_fingerprint
 

@@ -27,7 +27,7 @@ def check(call: TrainCall, world_size: int) -> None:
 
 def make_request(call: TrainCall) -> TrainRequest:
     """The call's request, without the fingerprint of the target's weights."""
-    from vtrim.models.target import default_aux_layers
+    from vtrim.models.aux_layers import default_aux_layers
     from vtrim.training.run import TrainRequest
 
     config = read_json(call.run.target_config)
@@ -100,7 +100,7 @@ def _check_store(call: TrainCall, folder: Path, num_layers: int) -> None:
     if not manifest.exists():
         _check_writable(folder)
         return
-    from vtrim.models.target import default_aux_layers
+    from vtrim.models.aux_layers import default_aux_layers
     from vtrim.training.store import check_manifest
 
     config = fingerprint_json(read_json(call.run.target_config))

@@ -1,7 +1,9 @@
 """How many tokens to draft, from what earlier rounds cost and gave (``--num-draft-tokens auto``).
 
 Pure bookkeeping: the same records give the same choices. A choice depends on earlier rounds only,
-so a lossless acceptor stays lossless, whatever the clock said.
+so a lossless acceptor stays lossless, whatever the clock said. Not strictly where min_confidence
+ends sampled chains: their recorded depth tells of draft numbers behind the rejected token, which
+the next round draws the same positions with.
 """
 
 from __future__ import annotations

@@ -21,6 +21,8 @@ from vtrim.errors import InputError
 # (A window is kept whole here and masked by the model: cut to size, it could not roll back.)
 _BY_POSITION = ("DynamicLayer", "DynamicSlidingWindowLayer")
 _STATELESS = "DummyLayer"  # shares another layer's keys, or has no attention
+STEP = 128
+"""Columns come in multiples of it, lest wide trees move a cache by a few columns every round."""
 
 
 @dataclass
@@ -115,14 +117,17 @@ class TargetCache(Cache):
     """Room for ``slots`` sequences of at most ``capacity`` tokens; allocated at the first forward.
 
     Raises:
-        InputError: the target has a layer whose state is not keys and values by position.
+        InputError: the model has a layer whose state is not keys and values by position.
     """
 
-    def __init__(self, config: Any, slots: int, capacity: int) -> None:
+    def __init__(
+        self, config: Any, slots: int, capacity: int, *, whose: str = "the target"
+    ) -> None:
+        """whose: the model, as a refusal names it."""
         self.lengths = [0] * slots
         self.aim = _Aim(self.lengths)
         layers = [
-            _position_layer(layer, self.aim, capacity)
+            _position_layer(layer, self.aim, capacity, whose)
             for layer in DynamicCache(config=config).layers
         ]
         super().__init__(layers=layers)
@@ -137,9 +142,10 @@ class TargetCache(Cache):
 
     def reserve(self, slots: int, capacity: int) -> None:
         """Makes room, moving what is kept; buffers never shrink."""
-        slots, capacity = max(slots, self.slots), max(capacity, self.capacity)
-        if (slots, capacity) == (self.slots, self.capacity):
+        if slots <= self.slots and capacity <= self.capacity:
             return
+        slots, capacity = max(slots, self.slots), max(capacity, self.capacity)
+        capacity = -(-capacity // STEP) * STEP
         used = max(self.lengths)
         for layer in self.kept_layers:
             layer.resize(slots, capacity, used)
@@ -181,13 +187,13 @@ class TargetCache(Cache):
                 rows[slot, :, :length] = rows[source, :, :length]
 
 
-def _position_layer(layer: Any, aim: _Aim, capacity: int) -> Any:
+def _position_layer(layer: Any, aim: _Aim, capacity: int, whose: str) -> Any:
     name = type(layer).__name__
     if name == _STATELESS:
         return layer
     if name not in _BY_POSITION:
         raise InputError(
-            f"the target has a layer whose state cannot roll back ({name}); speculative decoding "
+            f"{whose} has a layer whose state cannot roll back ({name}); speculative decoding "
             "needs attention layers only."
         )
     window = getattr(layer, "sliding_window", None)

@@ -9,19 +9,36 @@ pass, S rows of the cache that are read, d hidden size, n_kv key/value heads, d_
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from vtrim.decoding.protocol import Ask
+from vtrim.decoding.protocol import Ask, Proposal
 from vtrim.models.draft import Attend, Eagle3Draft
 from vtrim.shape import DraftShape
 
 CHUNK = 512
 """Rows of one sequence that are committed in one pass at most."""
+PATIENCE = 16
+"""Rows of one sequence that may wait for a round that drafts, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """Slots [B] on the device; span: the same as a slice, where they lie side by side."""
+
+    lines: Tensor
+    span: slice | None
+
+    @staticmethod
+    def of(lines: Tensor, slots: Sequence[int]) -> Slots:
+        """lines: [B] ``slots`` on the device."""
+        together = list(slots) == list(range(slots[0], slots[0] + len(slots)))
+        return Slots(lines, slice(slots[0], slots[0] + len(slots)) if together else None)
 
 
 class DraftCache:
@@ -50,13 +67,17 @@ class DraftCache:
         return self.keys[slot : slot + 1, :, :end], self.values[slot : slot + 1, :, :end]
 
     def scatter(
-        self, slots: Tensor, rows: Tensor, end: int, keys: Tensor, values: Tensor
+        self, slots: Slots, rows: Tensor, end: int, keys: Tensor, values: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Puts [B, n_kv, T, d_h] at ``rows`` [B, T] of ``slots`` [B]; returns rows 0..end-1."""
-        rows = rows.clamp(max=self.capacity)
-        self.keys[slots[:, None], :, rows] = keys.transpose(1, 2)
-        self.values[slots[:, None], :, rows] = values.transpose(1, 2)
-        return self.keys[slots, :, :end], self.values[slots, :, :end]
+        """Puts [B, n_kv, T, d_h] at ``rows`` [B, T] of the slots; returns rows 0..end-1.
+
+        The result is a view where the slots lie side by side.
+        """
+        rows, lines = rows.clamp(max=self.capacity), slots.lines[:, None]
+        self.keys[lines, :, rows] = keys.transpose(1, 2)
+        self.values[lines, :, rows] = values.transpose(1, 2)
+        where = slots.lines if slots.span is None else slots.span
+        return self.keys[where, :, :end], self.values[where, :, :end]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,18 +85,21 @@ class Batch:
     """The sequences of a call to ``propose`` whose rows are committed.
 
     hidden: [B, 1, d] pre-norm output of each one's last row. base: its number of committed rows,
-    the position of the next row; slots and bases: [B] on the device, None for a single sequence.
+    the position of the next row; slots and bases [B] on the device: None for a single sequence.
     """
 
     asks: Sequence[Ask]
     hidden: Tensor
     base: list[int]
-    slots: Tensor | None
+    slots: Slots | None
     bases: Tensor | None
 
 
-class DraftRows:
-    """What every EAGLE drafter keeps: the draft, its rows of each slot, and passes over them."""
+class DraftRows(ABC):
+    """What every EAGLE drafter keeps: the draft, its rows of each slot, and passes over them.
+
+    Rounds that draft nothing cost next to nothing: their rows wait for the next pass.
+    """
 
     spare = 0  # rows that drafting needs behind the committed ones, beyond a sequence's capacity
 
@@ -87,6 +111,13 @@ class DraftRows:
         self.dtype = draft.fc.weight.dtype
         self._groups = draft.shape.num_attention_heads // draft.shape.num_key_value_heads
         self.cache = DraftCache(draft.shape, 0, 0, draft.fc.weight)
+        self._waiting: dict[int, Tensor] = {}  # [R, 3d] of a slot's rows that are not committed
+
+    @abstractmethod
+    def grow(
+        self, batch: Batch, lengths: list[int], *, temperature: float, seed: int
+    ) -> list[Proposal]:
+        """A proposal a sequence of the batch, none deeper than its length; one is not 0."""
 
     def open(self, slots: int, capacity: int) -> None:
         """Forgets everything; makes room for ``slots`` sequences of ``capacity`` rows."""
@@ -94,11 +125,40 @@ class DraftRows:
         if self.cache.slots < slots or self.cache.capacity < rows:
             self.cache = DraftCache(self.draft.shape, slots, rows, self.draft.fc.weight)
         self.cache.committed = [0] * self.cache.slots
+        self._waiting.clear()
 
     def prefill(self, slot: int, tokens: Sequence[int], aux: Tensor) -> None:
         """Commits the first R rows of a sequence, some hundred at a time. aux: [R, 3d]."""
         self.cache.committed[slot] = 0
+        self._waiting.pop(slot, None)
         self._commit_in_chunks(slot, tokens[1 : aux.shape[0] + 1], aux)
+
+    def propose(
+        self, asks: Sequence[Ask], num_draft_tokens: int, *, temperature: float, seed: int
+    ) -> list[Proposal]:
+        """What ``grow`` gives for each sequence."""
+        whole = [self._with_waiting(ask) for ask in asks]
+        if max((min(num_draft_tokens, ask.room) for ask in asks), default=0) <= 0:
+            for ask in whole:
+                self._let_wait(ask)
+            return [Proposal.nothing(self.cache.keys.device) for _ in asks]
+        batch = self.commit(sorted(whole, key=lambda ask: ask.slot))
+        lengths = [max(0, min(num_draft_tokens, ask.room)) for ask in batch.asks]
+        proposals = self.grow(batch, lengths, temperature=temperature, seed=seed)
+        of_slot = {ask.slot: drafted for ask, drafted in zip(batch.asks, proposals, strict=True)}
+        return [of_slot[ask.slot] for ask in asks]
+
+    def _with_waiting(self, ask: Ask) -> Ask:
+        """The ask with the rows that waited before its own."""
+        waiting = self._waiting.pop(ask.slot, None)
+        return ask if waiting is None else replace(ask, aux=torch.cat((waiting, ask.aux)))
+
+    def _let_wait(self, ask: Ask) -> None:
+        """Keeps an ask's rows for later, or commits them where they are many."""
+        if ask.aux.shape[0] > PATIENCE:
+            self._commit_in_chunks(ask.slot, ask.fresh, ask.aux)
+        else:
+            self._waiting[ask.slot] = ask.aux
 
     def commit(self, asks: Sequence[Ask]) -> Batch:
         """Commits every sequence's fresh rows in one pass; rows of different number are padded."""
@@ -135,8 +195,9 @@ class DraftRows:
         for line, (ask, count) in enumerate(zip(asks, counts, strict=True)):
             ids[line, :count] = torch.tensor(ask.fresh[-count:])
         aux = [ask.aux[-count:] for ask, count in zip(asks, counts, strict=True)]
-        numbers = torch.tensor([[ask.slot for ask in asks], old, counts]).to(device)
-        slots, starts, sizes = numbers[0], numbers[1], numbers[2]
+        places = [ask.slot for ask in asks]
+        numbers = torch.tensor([places, old, counts]).to(device)
+        slots, starts, sizes = Slots.of(numbers[0], places), numbers[1], numbers[2]
         rows = starts[:, None] + torch.arange(width, device=device)
         end = max(start + count for start, count in zip(old, counts, strict=True))
         seen = torch.arange(end, device=device) <= rows[:, :, None]
@@ -183,7 +244,7 @@ class DraftRows:
 
     def many(
         self,
-        slots: Tensor,
+        slots: Slots,
         rows: Tensor,
         positions: Tensor,
         tokens: Tensor,
@@ -192,7 +253,7 @@ class DraftRows:
     ) -> Tensor:
         """One pass over T rows of B slots; pre-norm outputs [B, T, d].
 
-        slots: [B]; rows, positions, tokens: [B, T]; hidden: [B, T, d]; seen: [B, T, S].
+        rows, positions, tokens: [B, T]; hidden: [B, T, d]; seen: [B, T, S].
         """
 
         def attend(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:

@@ -6,12 +6,12 @@ here needs torch until a drafter is made.
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from vtrim.errors import OptionError
+from vtrim.decoding.draft_size import TreeShape, check_confidence
+from vtrim.errors import OptionError, did_you_mean
 
 if TYPE_CHECKING:
     from vtrim.decoding.protocol import Drafter
@@ -34,7 +34,7 @@ class EagleOptions:
 
     def __post_init__(self) -> None:
         """Raises: OptionError when a value is out of range."""
-        _check_confidence(self.min_confidence)
+        check_confidence(self.min_confidence)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,8 +49,6 @@ class TreeOptions:
 
     def __post_init__(self) -> None:
         """Raises: OptionError when no tree has this shape."""
-        from vtrim.decoding.tree import TreeShape
-
         TreeShape(self.total_token, self.depth, self.top_k)
 
 
@@ -71,7 +69,7 @@ class ModelOptions:
 
     def __post_init__(self) -> None:
         """Raises: OptionError when the whole target would draft, or a value is out of range."""
-        _check_confidence(self.min_confidence)
+        check_confidence(self.min_confidence)
         if self.draft_model is None and not self.skip_layers:
             raise OptionError(
                 "--drafter model: name a smaller model with --draft-model, or leave blocks of the "
@@ -121,7 +119,7 @@ def drafter_options(name: str, **typed: Any) -> DrafterOptions:
     """
     if name not in DRAFTERS:
         raise OptionError(
-            f"unknown drafter '{name}'.{_hint(name, DRAFTERS)} Known: {_list(DRAFTERS)}."
+            f"unknown drafter '{name}'.{did_you_mean(name, DRAFTERS)} Known: {_list(DRAFTERS)}."
         )
     options = DRAFTERS[name]
     known = [field.name for field in fields(options)]
@@ -129,7 +127,7 @@ def drafter_options(name: str, **typed: Any) -> DrafterOptions:
     for option in given:
         if option not in known:
             raise OptionError(
-                f"drafter {name}: unknown option '{option}'.{_hint(option, known)} "
+                f"drafter {name}: unknown option '{option}'.{did_you_mean(option, known)} "
                 f"Its options: {_list(known)}."
             )
     return options(**given)
@@ -168,23 +166,13 @@ def make_drafter(
             f"--drafter {options.name}: needs a trained draft; name one with --draft."
         )
     if isinstance(options, TreeOptions):
-        from vtrim.decoding.tree import TreeDrafter, TreeShape
+        from vtrim.decoding.tree import TreeDrafter
 
         shape = TreeShape(options.total_token, options.depth, options.top_k)
         return TreeDrafter(draft, target.embedding, shape)
     from vtrim.decoding.chain import ChainDrafter
 
     return ChainDrafter(draft, target.embedding, min_confidence=options.min_confidence)
-
-
-def _check_confidence(value: float) -> None:
-    if not 0 <= value < 1:
-        raise OptionError(f"--min-confidence {value:g}: give a probability from 0 to below 1.")
-
-
-def _hint(name: str, known: Any) -> str:
-    close = difflib.get_close_matches(name, known, n=1)
-    return f" Did you mean '{close[0]}'?" if close else ""
 
 
 def _list(values: Any) -> str:

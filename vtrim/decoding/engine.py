@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import deque
 from collections.abc import Sequence
 from typing import Any
@@ -11,6 +10,7 @@ import torch
 
 from vtrim.decoding.adaptive import DraftLength
 from vtrim.decoding.cache import TargetCache
+from vtrim.decoding.context import context_of
 from vtrim.decoding.generation import Generation, GenerationSettings
 from vtrim.decoding.protocol import Acceptor, Drafter
 from vtrim.decoding.rounds import OnTokens, Rounds
@@ -21,13 +21,15 @@ from vtrim.errors import InputError, OptionError
 from vtrim.models.target import Target
 
 _CHUNK, _CUDA_CHUNK = 512, 2048  # prompt tokens of one forward: memory stays bounded
+_REMEMBERED = 8  # acceptors (times L and slots) whose adaptive length is kept; rules take turns
 _SPARE = 64  # columns of the cache behind the longest reply, for the branches of a tree
 
 
 class Engine:
     """A target, what drafts for it, and the cache that they decode with.
 
-    tokenizer: the target's own; only stop strings need it. chunk: prompt tokens of one forward.
+    tokenizer: the target's own; only stop strings need it. chunk: prompt tokens of one forward;
+    context: positions that a prompt and its reply may take.
     """
 
     def __init__(
@@ -36,7 +38,8 @@ class Engine:
         self.target = target
         self.drafter = drafter
         self.tokenizer = tokenizer
-        self.context_length = _context_length(target, drafter)
+        self.context = context_of(target, drafter)
+        self.context_length = self.context.length
         self.chunk = _CUDA_CHUNK if target.device.type == "cuda" else _CHUNK
         self.cache = TargetCache(target.config, 1, 0)
         self._verifier = Verifier(target, self.cache, self.context_length)
@@ -121,11 +124,7 @@ class Engine:
         """
         if not prompt_ids:
             raise InputError("the prompt is empty: no token to start from.")
-        if len(prompt_ids) >= self.context_length:
-            raise InputError(
-                f"the prompt has {len(prompt_ids)} tokens; the context has "
-                f"{self.context_length} positions and the reply needs one."
-            )
+        self.context.check(len(prompt_ids))
         rows = self.target.embedding.shape[0]
         if min(prompt_ids) < 0 or max(prompt_ids) >= rows:
             raise InputError(
@@ -172,15 +171,9 @@ class Engine:
         if not settings.adaptive or acceptor is None or self.drafter is None:
             return None
         key = id(acceptor), settings.num_draft_tokens, slots
-        if key not in self._lengths:  # the acceptor is kept too, so that its id stays its own
-            self._lengths[key] = acceptor, DraftLength(settings.num_draft_tokens)
-        return self._lengths[key][1]
-
-
-def _context_length(target: Target, drafter: Drafter | None) -> int:
-    """Positions that target and draft were both made for [tokens]."""
-    limit = getattr(target.config, "max_position_embeddings", None)
-    limits = [] if limit is None else [int(limit)]
-    if drafter is not None:
-        limits.append(drafter.context_length)
-    return min(limits, default=sys.maxsize)
+        # The acceptor is kept too, so that its id stays its own.
+        known = self._lengths.pop(key, None) or (acceptor, DraftLength(settings.num_draft_tokens))
+        self._lengths[key] = known  # the latest last
+        if len(self._lengths) > _REMEMBERED:
+            del self._lengths[next(iter(self._lengths))]
+        return known[1]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from vtrim.decoding.protocol import Proposal, Verdict
-from vtrim.decoding.sampling import arg_max
+from vtrim.decoding.sampling import arg_max, check_temperature
 from vtrim.decoding.stops import Stops
 from vtrim.errors import OptionError
 
@@ -38,8 +38,7 @@ class GenerationSettings:
         """Raises: OptionError when a value is out of range."""
         if self.max_new_tokens < 1:
             raise OptionError(f"--max-new-tokens {self.max_new_tokens}: at least 1 is needed.")
-        if not 0 <= self.temperature < float("inf"):
-            raise OptionError(f"--temperature {self.temperature}: give 0 (greedy) or more.")
+        check_temperature(self.temperature)
         if self.num_draft_tokens < 0:
             raise OptionError(f"--num-draft-tokens {self.num_draft_tokens}: give 0 or more.")
         if self.top_k < 0:

@@ -1,7 +1,8 @@
 """The live sequences of one call, and the round they all go through: draft, verify, accept, commit.
 
 A finished sequence leaves, and a waiting prompt takes its place. What a sequence gives depends on
-its own tokens and index only, up to the rounding of batched matrix products.
+its own tokens and index only, up to the rounding of batched matrix products. (A model whose rotary
+angles depend on the longest row beside it would break that; ``context_of`` ends replies before.)
 """
 
 from __future__ import annotations

@@ -14,12 +14,15 @@ import torch
 from torch import Tensor
 
 from vtrim.decoding.protocol import Verification
+from vtrim.errors import OptionError
 
 Place = tuple[int, int, int]
 """Where a random number belongs: (seed, prompt, absolute position)."""
 
 HEAD = 256
 """Number of most likely tokens in which a nucleus is looked for first."""
+COLDEST = 1e-6
+"""The least temperature above 0: far below any that is told from greedy, far above underflow."""
 _WORD = (1 << 64) - 1
 
 
@@ -30,6 +33,19 @@ class Purpose(IntEnum):
     ACCEPT = 1  # whether it is kept
     TARGET = 2  # the target's own token
     MASK = 3  # the dropout masks of DropMatch
+
+
+def check_temperature(temperature: float) -> None:
+    """Refuses what no law can be scaled by.
+
+    Raises:
+        OptionError: a negative, infinite or undefined temperature, or one that fp32 cannot divide
+            by.
+    """
+    if temperature != 0 and not COLDEST <= temperature < float("inf"):
+        raise OptionError(
+            f"--temperature {temperature:g}: give 0 (greedy) or a number from {COLDEST:g} on."
+        )
 
 
 def _stream(place: Place, purpose: Purpose) -> np.random.Philox:
@@ -71,7 +87,7 @@ def law(logits: Tensor, temperature: float, top_k: int = 0, top_p: float = 1.0) 
     wide = logits.float()
     if temperature == 0:
         one_hot = torch.full_like(wide, -torch.inf)
-        return one_hot.scatter_(-1, wide.argmax(-1, keepdim=True), 0.0)
+        return one_hot.scatter_(-1, arg_max(wide)[..., None], 0.0)
     # The largest logit goes to 0 first, so that a small temperature cannot overflow.
     scaled = (wide - wide.amax(-1, keepdim=True)) / temperature
     if 0 < top_k < scaled.shape[-1]:

@@ -6,7 +6,6 @@ size.
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -15,9 +14,10 @@ import torch
 from torch import Tensor
 
 from vtrim.decoding.cache import TargetCache
+from vtrim.decoding.draft_size import check_confidence
 from vtrim.decoding.mask import TreeMasks
 from vtrim.decoding.protocol import Ask, Proposal
-from vtrim.decoding.sampling import Purpose, draw, law
+from vtrim.decoding.stepwise import ChainLaw
 from vtrim.decoding.verify import check_trees
 from vtrim.errors import MismatchError
 from vtrim.models.target import Target
@@ -71,14 +71,16 @@ class ModelDrafter:
 
         Raises:
             MismatchError: the vocabulary has ids that one of the models has no row for.
+            OptionError: ``min_confidence`` is no probability below 1.
         """
+        check_confidence(min_confidence)
         self.model = model
-        self.min_confidence = min_confidence
         limit = getattr(model.config, "max_position_embeddings", None)
         self.context_length = sys.maxsize if limit is None else int(limit)
-        self.vocab_ids, self.head = _head(model, target, vocab)
+        self.vocab_ids, head = _head(model, target, vocab)
+        self._chains = ChainLaw(head, self.vocab_ids, min_confidence)
         self._rows = model.embedding.shape[0]
-        self._cache = TargetCache(model.config, 1, 0)
+        self._cache = TargetCache(model.config, 1, 0, whose=f"the draft model {model.name}")
         self._masks = TreeMasks(model.config, self._cache, self.context_length)
         self._takes_masks = False
         self._slots: list[_Slot] = []
@@ -108,52 +110,17 @@ class ModelDrafter:
             self._take_in(ask.slot, ask.tokens, CHUNK if max(lengths) else PATIENCE)
         if max(lengths, default=0) == 0:
             return [Proposal.nothing(self.model.device) for _ in asks]
-        proposals = self._draft(asks, lengths, temperature, seed)
+        proposals = self._chains.draft(
+            asks,
+            lengths,
+            self._catch_up(asks),
+            lambda tokens, _hidden, _count: self._step(asks, tokens),
+            temperature=temperature,
+            seed=seed,
+        )
         for ask, proposal in zip(asks, proposals, strict=True):
             self._slots[ask.slot].proposal = proposal
         return proposals
-
-    def _draft(
-        self, asks: Sequence[Ask], lengths: list[int], temperature: float, seed: int
-    ) -> list[Proposal]:
-        hidden = self._catch_up(asks)
-        confidence = torch.zeros(len(asks), device=hidden.device)
-        drafted: list[Tensor] = []
-        laws: list[Tensor] = []
-        while len(drafted) < max(lengths):
-            if drafted:
-                hidden = self._step(asks, drafted[-1])
-            logits = self.head(hidden).float()
-            if temperature == 0:
-                index = logits.argmax(dim=-1)
-                laws.append(logits.log_softmax(-1))
-            else:
-                laws.append(law(logits, temperature))
-                index = _draw(laws[-1].exp(), asks, len(drafted), seed)
-            drafted.append(self.vocab_ids[index])
-            if self.min_confidence > 0:
-                confidence = confidence + laws[-1].gather(-1, index[:, None])[:, 0]
-                goes_on = (confidence >= math.log(self.min_confidence)).tolist()
-                lengths = [
-                    most if on else min(most, len(drafted))
-                    for most, on in zip(lengths, goes_on, strict=True)
-                ]
-        return self._proposals(lengths, drafted, laws, temperature)
-
-    def _proposals(
-        self, lengths: list[int], drafted: list[Tensor], laws: list[Tensor], temperature: float
-    ) -> list[Proposal]:
-        """Each sequence's own part of the drafted tokens [L][B] and their laws [L][B, k]."""
-        tokens, log_q = torch.stack(drafted, dim=1), torch.stack(laws, dim=1)
-        return [
-            Proposal(
-                tokens=tokens[line, :length],
-                log_q=log_q[line, :length] if temperature > 0 else None,
-                log_q_soft=log_q[line, :length],
-                vocab_ids=self.vocab_ids,
-            )
-            for line, length in enumerate(lengths)
-        ]
 
     def _take_in(self, slot: int, tokens: Sequence[int], most: int) -> None:
         """Passes the tokens that wait, so that at most ``most`` of them go on waiting."""
@@ -223,15 +190,6 @@ def _span(asks: Sequence[Ask]) -> range:
     """The slots from the first asked for to the last; the cache is read as one piece."""
     slots = [ask.slot for ask in asks]
     return range(min(slots), max(slots) + 1)
-
-
-def _draw(weights: Tensor, asks: Sequence[Ask], step: int, seed: int) -> Tensor:
-    """Index [B] of each sequence's token; its number depends on its own place. weights: [B, k]."""
-    drawn = [
-        draw(weights[line], (seed, ask.prompt, len(ask.tokens) + step), Purpose.DRAFT)
-        for line, ask in enumerate(asks)
-    ]
-    return torch.stack(drawn)
 
 
 def _head(

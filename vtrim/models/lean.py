@@ -113,15 +113,17 @@ class LeanTarget(Target):
             return super().forward(
                 input_ids, position_ids=position_ids, attention_mask=attention_mask, cache=cache
             )
+        start = 0 if cache is None else int(cache.get_seq_length())
+        # Prompts come in any length: a graph of each would fill the table.
+        step = self._step if start else self._between
         if position_ids is None:
-            start = 0 if cache is None else int(cache.get_seq_length())
             stop = start + input_ids.shape[1]
             position_ids = torch.arange(start, stop, device=input_ids.device)[None]
         x = F.embedding(input_ids, self.embedding)
         rope = rope_of(self.decoder.rotary_emb, x, position_ids)
         sight = Sight(attention_mask, self._groups)
         kept: dict[int, Tensor] = {}
-        x, *heads = self._step(0, x, None, *rope)
+        x, *heads = step(0, x, None, *rope)
         for index, block in enumerate(self.blocks):
             if index in self.aux_layer_ids:
                 kept[index] = x
@@ -129,7 +131,7 @@ class LeanTarget(Target):
             if cache is not None:
                 keys, values = cache.layers[index].update(keys, values)
             context = sight.attend(queries, keys, values, block.scale)
-            x, *heads = self._step(index + 1, x, context, *rope)
+            x, *heads = step(index + 1, x, context, *rope)
         aux = torch.cat([kept[index] for index in self.aux_layer_ids] or [x[..., :0]], dim=-1)
         return TargetStates(hidden=x.clone(), aux=aux)  # a replayed graph would overwrite x
 

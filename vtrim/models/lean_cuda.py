@@ -7,6 +7,7 @@ graph a block; attention itself reads a cache that grows, and stays outside.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +23,7 @@ Capture = Callable[
 
 MAX_ROWS = 64  # beyond, a forward no longer waits for the host
 MAX_SIZES = 32  # sizes [B, T] that are kept; later ones run without graphs
+SIGHTS = 2  # a size is recorded when it comes this often: what comes once is not worth it
 
 
 class CudaCapture:
@@ -57,6 +59,7 @@ class Graphs:
     def __init__(self, step: Step, capture: Capture) -> None:
         self._step = step
         self._capture = capture
+        self._sights: Counter[tuple[int, ...]] = Counter()
         self._recorded: dict[tuple[int, ...], dict[int, _Recorded]] = {}
 
     def __call__(self, index: int, x: Tensor, context: Tensor | None, *rest: Tensor) -> Any:
@@ -64,13 +67,17 @@ class Graphs:
         size = (*x.shape, *(length for tensor in rest for length in tensor.shape))
         if x.shape[0] * x.shape[1] > MAX_ROWS:
             return self._step(index, x, context, *rest)
-        if size not in self._recorded and len(self._recorded) == MAX_SIZES:
-            return self._step(index, x, context, *rest)
+        if size not in self._recorded:
+            self._sights[size] += index == 0
+            if self._sights[size] < SIGHTS or len(self._recorded) == MAX_SIZES:
+                return self._step(index, x, context, *rest)
         steps = self._recorded.setdefault(size, {})
         if index not in steps:
             steps[index] = self._record(index, steps.get(index - 1), x, context, rest)
         return steps[index].run(x, context, rest)
 
+    @torch.inference_mode(False)  # tensors made under it could not be written outside of it
+    @torch.no_grad()
     def _record(
         self,
         index: int,

@@ -15,13 +15,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from vtrim.errors import InputError, OptionError
+from vtrim.errors import InputError
+from vtrim.models.aux_layers import AuxLayers, check_chosen_layers, default_aux_layers
 
 FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 _FINAL_NORMS = ("norm", "final_layernorm", "final_layer_norm", "ln_f")
-
-AuxLayers = tuple[int, int, int] | tuple[()]
-"""hidden_states indices of the three auxiliary states, or none."""
 
 
 @dataclass(frozen=True)
@@ -33,21 +31,6 @@ class TargetStates:
 
     hidden: Tensor
     aux: Tensor
-
-
-def default_aux_layers(num_layers: int) -> tuple[int, int, int]:
-    """The three hidden_states indices EAGLE-3 reads (arXiv:2503.01840): 2, n//2, n-3.
-
-    Below 7 layers two of them coincide, so (max(1, n//4), n//2, n-1) serves instead.
-
-    Raises:
-        InputError: fewer than 4 layers, too few for three distinct states.
-    """
-    if num_layers < 4:
-        raise InputError(f"the target has {num_layers} layers; an EAGLE-3 draft needs at least 4.")
-    if num_layers < 7:
-        return max(1, num_layers // 4), num_layers // 2, num_layers - 1
-    return 2, num_layers // 2, num_layers - 3
 
 
 class Target:
@@ -65,7 +48,7 @@ class Target:
         self.aux_layer_ids: AuxLayers = (
             default_aux_layers(self.num_layers) if aux_layer_ids is None else aux_layer_ids
         )
-        _check_aux(self.aux_layer_ids, self.num_layers)
+        check_chosen_layers(self.aux_layer_ids, self.num_layers)
         accepted = inspect.signature(self.decoder.forward).parameters
         self._cache_argument = "cache" if "cache" in accepted else "past_key_values"
         self._captured: dict[int, Tensor] = {}
@@ -251,17 +234,6 @@ def load_target(
     target = Target(model.to(device), name, aux_layer_ids)
     target.check()
     return target
-
-
-def _check_aux(layers: AuxLayers, num_layers: int) -> None:
-    if not layers:
-        return
-    low, mid, high = layers
-    if not 1 <= low < mid < high < num_layers:  # engines sort and drop doubles in silence
-        raise OptionError(
-            f"auxiliary layers {low},{mid},{high}: give three ascending hidden_states indices "
-            f"between 1 and {num_layers - 1} (the target has {num_layers} layers)."
-        )
 
 
 def _text_config(config: Any) -> Any:

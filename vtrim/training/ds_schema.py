@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import copy
-import difflib
 from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from typing import Any
 
-from vtrim.errors import OptionError
+from vtrim.errors import OptionError, did_you_mean
 
 PLAIN = (
     "train_batch_size",
@@ -91,9 +90,8 @@ _FEW = 15  # names that fit into an error line
 def unknown(key: str, known: Iterable[str], origin: str, section: str = "") -> OptionError:
     """The refusal of ``key``, with the nearest known one."""
     names = sorted(known)
-    near = difflib.get_close_matches(key, names, n=1)
-    hint = f" Did you mean '{near[0]}'?" if near else ""
-    if not near and len(names) < _FEW:
+    hint = did_you_mean(key, names)
+    if not hint and len(names) < _FEW:
         hint = f" Known: {', '.join(names)}."
     where = f" in '{section}'" if section else ""
     return OptionError(f"{origin}: '{key}' is no key of a DeepSpeed config{where}.{hint}")

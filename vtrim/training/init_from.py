@@ -18,11 +18,11 @@ from torch import Tensor
 
 from vtrim.artifacts import check_match, fingerprint_json
 from vtrim.errors import InputError, OptionError
+from vtrim.models.aux_layers import default_aux_layers
 from vtrim.models.draft import Eagle3Draft
 from vtrim.models.foreign_config import rope_scaling
 from vtrim.models.importing import ImportedDraft, ImportTarget, import_draft
 from vtrim.models.resize import Resized, change_vocabulary
-from vtrim.models.target import default_aux_layers
 from vtrim.shape import DraftShape
 from vtrim.vocab import DraftVocab, Ids
 

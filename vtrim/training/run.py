@@ -13,10 +13,11 @@ import torch.distributed as dist
 
 from vtrim import __version__
 from vtrim.artifacts import fingerprint_file, fingerprint_json
+from vtrim.models.aux_layers import default_aux_layers
 from vtrim.models.draft import Eagle3Draft
 from vtrim.models.layout import WEIGHTS, draft_config, save_draft
 from vtrim.models.smollm2 import HUB_ID, LICENCE, SMOLLM2
-from vtrim.models.target import Target, default_aux_layers
+from vtrim.models.target import Target
 from vtrim.shape import DraftShape
 from vtrim.training.card import model_card
 from vtrim.training.checkpoint import barrier, is_rank_zero

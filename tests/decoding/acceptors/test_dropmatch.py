@@ -332,6 +332,41 @@ def test_above_temperature_0_the_token_after_a_rejection_follows_the_stated_law(
 
 
 @pytest.mark.parametrize("correction", CORRECTIONS)
+@pytest.mark.parametrize("filters", [{"top_k": 1}, {"top_k": 2}, {"top_p": 0.5}, {"top_p": 0.8}])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_no_correction_gives_a_token_that_the_filters_rule_out(
+    temperature: float, filters: dict[str, Any], correction: str, make_scene: Any
+) -> None:
+    rejected = 0
+    for seed in range(40):
+        scene = make_scene(seed, length=1, scale=0.2)
+        plain = scene.view(temperature)
+        view = Verification(
+            plain.hidden, plain.logits, plain.head, temperature, seed, prompt=7, **filters
+        )
+        allowed = law(view.logits[0], temperature or 1.0, **filters).isfinite()
+        rule = DropMatch(correction=correction, seed=seed, p_drop=0.6, criterion="naive")
+        worst = int(view.logits[0, scene.vocab_ids].argmin())
+        proposal = scene.proposal([int(scene.vocab_ids[worst])], temperature)
+        verdict = rule.accept(proposal, view)
+        if verdict.num_accepted == 0:
+            rejected += 1
+            assert allowed[verdict.next_token]
+    assert rejected > 20
+
+
+def test_where_the_centroid_has_nothing_that_the_filters_leave_the_targets_law_stands_in() -> None:
+    hidden, logits = torch.ones(2, 4), torch.tensor([[9.0, 0.0, 0.0, 0.0]] * 2)
+    heads = torch.tensor([[-500.0, 0.0, 0.0, 0.0]] * 5)
+    log_q = torch.tensor([[0.0]])
+    proposal = Proposal(torch.tensor([3]), log_q, log_q, torch.tensor([3]))
+    view = Verification(hidden, logits, lambda _: heads, 1.0, 0, 0, top_k=1)
+    rule = DropMatch(correction="centroid", criterion="naive", diagnose=True)
+    assert rule.accept(proposal, view).next_token == 0
+    assert rule.diagnostics.summary()["total_variation"] == 0.0
+
+
+@pytest.mark.parametrize("correction", CORRECTIONS)
 def test_the_token_after_a_whole_chain_is_the_targets_own(correction: str, make_scene: Any) -> None:
     scene = make_scene(step=1)
     for temperature in (0.0, 1.0):

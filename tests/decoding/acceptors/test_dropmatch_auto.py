@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from vtrim.decoding.acceptors import make_acceptor
-from vtrim.decoding.acceptors.calibration import HEADS, LEAST, MOST, POSITIONS, STEPS, Calibration
+from vtrim.decoding.acceptors.calibration import LEAST, MOST, POSITIONS, STEPS, VOTES, Calibration
 from vtrim.decoding.acceptors.dropmatch import DropMatch
 from vtrim.decoding.sampling import keep_masks
 from vtrim.errors import OptionError
@@ -23,11 +23,11 @@ def head(hidden: Tensor) -> Tensor:
     return hidden @ WEIGHT.T
 
 
-def plain_agreement(hidden: Tensor, first: int, p_drop: float) -> float:
+def plain_agreement(hidden: Tensor, first: int, p_drop: float, heads: int = 2) -> float:
     """Share of heads at the clean arg-max, a product of the head for each mask."""
     hits = []
     for row, state in enumerate(hidden):
-        masks = keep_masks((0, 0, first + row + 1), num_heads=HEADS, size=64, p_drop=p_drop)
+        masks = keep_masks((0, 0, first + row + 1), num_heads=heads, size=64, p_drop=p_drop)
         clean = int(head(state).argmax())
         hits += [int(head(state * mask / (1 - p_drop)).argmax()) == clean for mask in masks]
     return sum(hits) / len(hits)
@@ -66,7 +66,7 @@ def test_heads_that_agree_at_the_papers_p_take_the_papers_p() -> None:
     calibration = Calibration(0.9, seed=0)
     calibration.begin(torch.ones(100, 64), constant, prompt=0)
     assert (calibration.p_drop, calibration.agreement) == (MOST, 1.0)
-    assert rows == [POSITIONS, HEADS * POSITIONS]
+    assert rows == [POSITIONS, VOTES]
 
 
 def test_where_the_least_noise_is_too_much_p_is_0_and_the_rule_is_exact_matching(
@@ -107,7 +107,7 @@ def test_the_choice_is_made_once_enough_positions_were_seen_and_kept_then() -> N
     assert rule.calibration.of(0) == early
     assert len(calls) == spent
     assert spent == 2 * (3 + STEPS)
-    assert max(calls) == HEADS * POSITIONS
+    assert max(calls) == 40 * 4  # 128 votes need 4 at each of 40 positions
 
 
 def test_a_prompt_has_the_same_p_whatever_is_begun_after_it() -> None:
@@ -139,6 +139,57 @@ def test_a_prompt_that_was_never_begun_is_refused_by_name(make_scene: Any) -> No
 
 def test_a_prompt_of_one_token_is_enough_to_begin() -> None:
     rule = DropMatch(p_drop="auto")
+    rule.begin(STATES[:0], head, 1)
     rule.begin(STATES[:1], head, 0)
     assert 0 <= rule.calibration.of(0) <= MOST
     assert rule.diagnostics.summary()["calibration"]["positions"] == 1
+
+
+@pytest.mark.parametrize("length", [1, 7, 12, 43, 63, 64])
+def test_p_rests_on_as_many_votes_whatever_the_number_of_positions(length: int) -> None:
+    calls: list[int] = []
+
+    def counting(hidden: Tensor) -> Tensor:
+        calls.append(hidden.shape[0])
+        return head(hidden)
+
+    calibration = Calibration(0.8, seed=0)
+    calibration.begin(STATES[:length], counting, prompt=0)
+    assert calls[0] == length
+    assert VOTES <= min(calls[1:]) == max(calls[1:]) < VOTES + length
+    heads = calls[1] // length
+    p = calibration.p_drop
+    assert p
+    assert calibration.agreement == pytest.approx(plain_agreement(STATES[:length], 0, p, heads))
+
+
+def test_a_prompt_that_comes_again_adds_no_position_twice_and_keeps_its_p() -> None:
+    rule = DropMatch(p_drop="auto", target_agreement=0.7)
+    for prompt, last in enumerate((7, 15, 27)):
+        rule.begin(STATES[last - 7 : last], head, prompt)
+    before = dict(rule.calibration.of_prompt)
+    assert len(set(before.values())) > 1
+    for prompt, last in enumerate((7, 15, 27)):
+        rule.begin(STATES[last - 7 : last], head, prompt)
+    assert rule.calibration.positions == 21
+    assert rule.calibration.of_prompt == before
+
+
+def test_a_longer_turn_of_a_prompt_adds_what_is_new_behind_it() -> None:
+    turns, whole = Calibration(0.7, seed=0), Calibration(0.7, seed=0)
+    turns.begin(STATES[:20], head, prompt=0)
+    turns.begin(STATES[:50], head, prompt=0)
+    whole.begin(STATES[:50], head, prompt=0)
+    assert turns.positions == 50
+    assert turns.p_drop == whole.p_drop == turns.of(0)
+
+
+def test_the_report_has_the_p_chosen_last_and_the_range_over_prompts() -> None:
+    rule = DropMatch(p_drop="auto", target_agreement=0.7)
+    for prompt, first in enumerate((0, 10, 100)):
+        rule.begin(STATES[first : first + 10 * (prompt + 1)], head, prompt)
+    given = list(rule.calibration.of_prompt.values())
+    assert given[-1] < max(given)  # else the largest would pass for the last
+    found = rule.diagnostics.summary()
+    assert found["p_drop"] == found["calibration"]["p_drop"] == given[-1]
+    assert found["calibration"]["p_drop_range"] == [min(given), max(given)]

@@ -165,10 +165,11 @@ def test_total_variation_is_that_of_the_emitted_token_by_enumeration(
         q_all = torch.zeros(24).scatter(0, scene.vocab_ids, spread.log_q[0].exp())
         masks = DropMatch(seed=seed).masks((seed, 7, 100), 32, 0.3)
         heads = torch.stack([view.head((view.hidden[0] * m / 0.7)[None])[0] for m in masks])
+        centroid = (heads.mean(0) / 0.9).softmax(-1) * (p > 0)
         rest = {
             "sample": p,
             "argmax": torch.nn.functional.one_hot(p.argmax(), 24).float(),
-            "centroid": (heads.mean(0) / 0.9).softmax(-1),
+            "centroid": centroid / centroid.sum(),
             "residual": (p - q_all).clamp(min=0) / (p - q_all).clamp(min=0).sum(),
         }[correction]
         expected = float((emitted + missed * rest - p).abs().sum() / 2)

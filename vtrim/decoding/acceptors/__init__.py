@@ -5,14 +5,13 @@ A new rule is a file here and a line in ``ACCEPTORS``; a conformance test runs o
 
 from __future__ import annotations
 
-import difflib
-import math
 from dataclasses import MISSING, fields
 from importlib import import_module
 from typing import Any, cast
 
 from vtrim.decoding.protocol import Acceptor
-from vtrim.errors import OptionError
+from vtrim.decoding.sampling import check_temperature
+from vtrim.errors import OptionError, did_you_mean
 
 ACCEPTORS = {
     "cactus": "vtrim.decoding.acceptors.cactus:Cactus",
@@ -80,16 +79,6 @@ def exact_acceptor(temperature: float, seed: int) -> Acceptor:
     return make_acceptor(name, temperature=temperature, seed=seed)
 
 
-def check_temperature(temperature: float) -> None:
-    """Refuses what no law can be scaled by.
-
-    Raises:
-        OptionError: a negative, infinite or undefined temperature.
-    """
-    if not 0 <= temperature < math.inf:
-        raise OptionError(f"temperature={temperature:g} must be 0 (greedy) or a positive number.")
-
-
 def _check_kind(option: str, value: object, annotation: str) -> None:
     """Refuses a value of another type than the option's annotation, such as ``float | str``."""
     kinds = [_KINDS[kind.strip()] for kind in annotation.split("|")]
@@ -101,8 +90,7 @@ def _check_kind(option: str, value: object, annotation: str) -> None:
 
 def _acceptor_class(name: str) -> Any:
     if name not in ACCEPTORS:
-        close = difflib.get_close_matches(name, ACCEPTORS, n=1)
-        hint = f" Did you mean '{close[0]}'?" if close else ""
+        hint = did_you_mean(name, ACCEPTORS)
         raise OptionError(f"unknown acceptor '{name}'.{hint} Known: {', '.join(ACCEPTORS)}.")
     module, _, attribute = ACCEPTORS[name].partition(":")
     return getattr(import_module(module), attribute)

@@ -24,8 +24,8 @@ POSITIONS = 64
 the reply is likest to it."""
 LEAST, MOST = 0.001, 0.3
 """The smallest p tried; the paper's, which is never exceeded."""
-HEADS = 2
-"""Masks a position: twice the rows of a product, for a steadier estimate."""
+VOTES = 128
+"""Heads that are asked, at least: 2 at each of 64 positions, more at each where there are fewer."""
 STEPS = 5
 """Bisections of log p between the two: to within a fifth of p."""
 
@@ -36,7 +36,9 @@ class Calibration:
 
     Each prompt adds positions until there are ``POSITIONS``; then p stays. A prompt keeps the p of
     its own beginning, so a reply depends on the prompts before it, never on those decoded with it.
-    agreement: share of heads at the clean arg-max, at p_drop, over the positions.
+    One that comes again (told by its index) adds what is new behind its old length, and keeps its p
+    where nothing is. p_drop, agreement: the p chosen last and the share of heads at the clean
+    arg-max there, over the positions; of_prompt: each prompt's own p.
     """
 
     target: float
@@ -45,18 +47,22 @@ class Calibration:
     agreement: float | None = None
     positions: int = 0
     of_prompt: dict[int, float] = field(default_factory=dict)
+    _lengths: dict[int, int] = field(default_factory=dict)
     _hidden: list[Tensor] = field(default_factory=list)
     _places: list[Place] = field(default_factory=list)
 
     def begin(self, hidden: Tensor, head: Callable[[Tensor], Tensor], prompt: int) -> None:
         """Takes in a prompt's positions while they are wanted. hidden: [T, d] its states.
 
-        Costs 8 head products over at most 2 * 64 rows, and only while positions are wanted.
+        Costs 8 head products over at most 3 * 64 rows, and only while positions are wanted.
         """
+        length, known = hidden.shape[0], self._lengths.get(prompt, -1)
+        if length <= known:
+            return
+        self._lengths[prompt] = length
         missing = POSITIONS - self.positions
-        if missing > 0 and hidden.shape[0] > 0:
-            length = hidden.shape[0]
-            first = max(0, length - missing)
+        if missing > 0 and length > 0:
+            first = max(0, known, length - missing)
             self._hidden.append(hidden[first:])
             # Row i judges position i + 1; replies draw their masks at later positions only.
             self._places += [(self.seed, prompt, at + 1) for at in range(first, length)]
@@ -80,12 +86,14 @@ class Calibration:
         return self.of_prompt[prompt]
 
     def summary(self) -> dict[str, Any]:
-        """What was chosen, from how much, and the agreement asked for and reached."""
+        """What was chosen last, from how much, the agreement asked for and reached, all p given."""
+        given = self.of_prompt.values()
         return {
             "p_drop": self.p_drop,
             "positions": self.positions,
             "agreement": self.agreement,
             "target_agreement": self.target,
+            "p_drop_range": [min(given), max(given)] if given else None,
         }
 
     def _choose(self, head: Callable[[Tensor], Tensor]) -> tuple[float, float]:
@@ -96,14 +104,15 @@ class Calibration:
         """
         hidden = torch.cat(self._hidden)
         clean = arg_max(head(hidden))
+        heads = -(-VOTES // self.positions)
 
         def agreement(p_drop: float) -> float:
             masks = [
-                keep_masks(place, num_heads=HEADS, size=hidden.shape[1], p_drop=p_drop)
+                keep_masks(place, num_heads=heads, size=hidden.shape[1], p_drop=p_drop)
                 for place in self._places
             ]
             states = masked_states(hidden, torch.stack(masks), p_drop)
-            best = arg_max(head(states.flatten(0, 1))).reshape(-1, HEADS)
+            best = arg_max(head(states.flatten(0, 1))).reshape(-1, heads)
             return float((best == clean[:, None]).float().mean())
 
         most = agreement(MOST)

@@ -61,6 +61,6 @@ def keeps(judging: Judging, spot: Spot, row: int) -> Tensor:
         kept &= heads.log_centroid[ids].exp() >= rules.min_centroid_prob
     if rules.accept_clean_argmax:
         kept |= ids == judging.clean(row)
-    if spot.view.top_k > 0 or spot.view.top_p < 1:
+    if spot.filtered:
         kept &= spot.p[ids] > 0
     return kept

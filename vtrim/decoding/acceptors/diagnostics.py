@@ -20,7 +20,8 @@ from vtrim.decoding.sampling import law
 class Diagnostics:
     """Counts over judged positions: those up to the first rejection of each proposal.
 
-    Positions behind a rejected token are not judged, as their text is never emitted.
+    Positions behind a rejected token are not judged, as their text is never emitted. A rule knows
+    no stop tokens, so that what it keeps behind one is counted here and not in a ``Generation``.
     votes: how many heads share the most frequent arg-max -> positions; at_clean: [K] positions
     where each head's arg-max is the clean one; clean_outside: those where no head's is; verdicts:
     why drafted tokens stayed, or ``rejected``. The rest needs ``diagnose``: the clean probability
@@ -37,7 +38,7 @@ class Diagnostics:
     clean_outside: int = 0
     verdicts: Counter[str] = field(default_factory=Counter)
     criteria: Counter[str] = field(default_factory=Counter)
-    noises: set[float] = field(default_factory=set)
+    p_drop: float | None = None
     laws: dict[str, list[tuple[float, float, float]]] = field(default_factory=dict)
     accepted: list[float] = field(default_factory=list)
     of_heads: list[list[float]] = field(default_factory=list)
@@ -59,7 +60,7 @@ class Diagnostics:
         self.positions += 1
         self.verdicts[verdict] += 1
         self.criteria[judging.rules.criterion] += 1
-        self.noises.add(judging.rules.p_drop)
+        self.p_drop = judging.rules.p_drop
         hits = [int(token == clean) for token in heads.best]
         self.at_clean = [a + b for a, b in zip(self.at_clean or [0] * len(hits), hits, strict=True)]
         self.clean_outside += not any(hits)
@@ -86,7 +87,8 @@ class Diagnostics:
     def summary(self) -> dict[str, Any]:
         """Plain numbers for a report; None where nothing was seen.
 
-        ``agreement``: share of heads at the clean arg-max (``agreement_by_head``: of each head; the
+        ``p_drop``: the calibration's last where p was left to it, else the rule's; ``agreement``:
+        share of heads at the clean arg-max (``agreement_by_head``: of each head; the
         paper's Table 1 is each head's own task score); ``head_histogram``: positions by votes for
         the most frequent arg-max, and ``head_probability`` its probability there (Table 2);
         ``js_by_verdict`` (Table 3); ``total_variation``: see ``deviation``.
@@ -95,7 +97,7 @@ class Diagnostics:
         sides = [side for found in self.laws.values() for side in found]
         return {
             "positions": count,
-            "p_drop": max(self.noises, default=None),
+            "p_drop": (self.calibration or {"p_drop": self.p_drop})["p_drop"],
             "criteria": dict(self.criteria),
             "calibration": self.calibration,
             "agreement": sum(self.at_clean) / (count * len(self.at_clean)) if count else None,

@@ -15,6 +15,7 @@ from torch import Tensor
 from vtrim.decoding.acceptors.calibration import Calibration
 from vtrim.decoding.acceptors.diagnostics import Diagnostics
 from vtrim.decoding.acceptors.judging import Judging, Rules
+from vtrim.decoding.acceptors.options import check_range
 from vtrim.decoding.acceptors.rule import Spot
 from vtrim.decoding.acceptors.walk import walk
 from vtrim.decoding.protocol import Proposal, Verdict, Verification
@@ -42,7 +43,7 @@ class DropMatch:
     accept_clean_argmax: keep the target's own arg-max even where the criterion rejects it; at
     temperature 0 it goes before its siblings. min_centroid_prob: the criterion keeps no token that
     the centroid finds less likely. The heads' laws have the temperature of the draft's own and are
-    unfiltered, as it is; a token that top_k or top_p rule out is not kept.
+    unfiltered, as it is; a token that top_k or top_p rule out is neither kept nor a correction.
     diagnose: also note what costs whole passes over the vocabulary.
     """
 
@@ -72,8 +73,8 @@ class DropMatch:
                 f"--p-drop {self.p_drop:g}: give 0 or more and below 1 (at 1 no unit is left), "
                 f"or {AUTO}."
             )
-        _check_share("--target-agreement", self.target_agreement)
-        _check_share("--min-centroid-prob", self.min_centroid_prob)
+        check_range("target_agreement", self.target_agreement, 0, 1)
+        check_range("min_centroid_prob", self.min_centroid_prob, 0, 1)
         _check_choice("--criterion", self.criterion or CRITERIA[0], CRITERIA)
         _check_choice("--correction", self.correction, CORRECTIONS)
         object.__setattr__(self, "calibration", Calibration(self.target_agreement, self.seed))
@@ -131,11 +132,6 @@ class DropMatch:
             min_centroid_prob=self.min_centroid_prob,
             masks=self.masks,
         )
-
-
-def _check_share(option: str, value: float) -> None:
-    if not 0 <= value <= 1:
-        raise OptionError(f"{option} {value:g}: give a share between 0 and 1.")
 
 
 def _check_choice(option: str, value: str, choices: tuple[str, ...]) -> None:

@@ -91,16 +91,25 @@ class Judging:
             return self.clean(row)
         if correction == "sample":
             return self.own_token(row)
-        if correction == "centroid" and greedy:
-            return int(self.heads(row).log_centroid.argmax())
-        return int(draw(self.correction_weights(spot, row), spot.place, Purpose.TARGET))
+        weights = self.correction_weights(spot, row)
+        return int(arg_max(weights) if greedy else draw(weights, spot.place, Purpose.TARGET))
 
     def correction_weights(self, spot: Spot, row: int) -> Tensor:
-        """[V] what the token after a rejection is drawn from, above temperature 0."""
+        """[V] what the token after a rejection is drawn from, none that top_k or top_p rule out.
+
+        The heads know no filters: of their centroid what the target's law has stays, and where
+        that is nothing, the target's law stands in.
+        """
         if self.rules.correction == "argmax":
-            return torch.zeros_like(spot.p).index_fill_(0, spot.p.argmax(), 1.0)
+            weights = torch.zeros_like(spot.p)
+            weights[self.clean(row)] = 1.0
+            return weights
         if self.rules.correction == "centroid":
-            return self.heads(row).log_centroid.exp()
+            centroid = self.heads(row).log_centroid.exp()
+            if not spot.filtered:
+                return centroid
+            inside = centroid * (spot.p > 0)
+            return torch.where(inside.sum() > 0, inside, spot.p)
         rest = spot.p
         if self.rules.correction == "residual":
             for node in spot.nodes:

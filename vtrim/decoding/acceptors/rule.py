@@ -12,7 +12,7 @@ from torch import Tensor
 from vtrim.decoding.acceptors.greedy import match_argmax
 from vtrim.decoding.acceptors.walk import walk
 from vtrim.decoding.protocol import Proposal, Verdict, Verification
-from vtrim.decoding.sampling import Place, Purpose, draw, law, uniform
+from vtrim.decoding.sampling import Place, Purpose, arg_max, draw, law, uniform
 
 Chances = Iterator[tuple[int, float, str]]
 """(node, chance that it is kept, why) a sibling; asking for the next means it was rejected."""
@@ -42,18 +42,21 @@ class Spot:
     @cached_property
     def best(self) -> int:
         """The target's arg-max."""
-        return int(self.logits.argmax())
+        return int(arg_max(self.logits))
 
     @property
     def drafted(self) -> Iterator[tuple[int, int]]:
         """(node, token) of each sibling, in the drafter's order."""
         return ((node, self.proposal.ids[node]) for node in self.nodes)
 
+    @property
+    def filtered(self) -> bool:
+        """Whether top_k or top_p take tokens out of the target's law."""
+        return self.view.top_k > 0 or self.view.top_p < 1
+
     def allows(self, token: int) -> bool:
         """Whether top_k and top_p leave the token in the target's law."""
-        if self.view.top_k == 0 and self.view.top_p == 1:
-            return True
-        return float(self.p[token]) > 0
+        return not self.filtered or float(self.p[token]) > 0
 
     def next_token(self) -> int:
         """The token when no sibling is kept: a draw from ``p``, at temperature 0 the arg-max."""

@@ -63,7 +63,9 @@ def _rule_name(result: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
         return name if noise is None else f"{name} p {noise}"
     if acceptor.get("p_drop") is not None:
         criterion = acceptor.get("criterion")
-        noise = f"{name} p {acceptor['p_drop']}"
+        chosen = acceptor.get("p_drop_chosen")
+        found = "" if chosen is None else f" ({chosen:.3g})"
+        noise = f"{name} p {acceptor['p_drop']}{found}"
         return noise if criterion in (None, "full") else f"{noise} {criterion}"
     knobs = [f"{key} {value:g}" for key, value in acceptor.items() if _is_knob(key, value)]
     return " ".join([name, *knobs])

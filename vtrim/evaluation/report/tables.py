@@ -14,6 +14,7 @@ from vtrim.evaluation.report.rules import (
     interval,
     measured_rules,
     percent,
+    settings_of,
     signed,
 )
 
@@ -24,6 +25,8 @@ SPEED_COLUMNS = (
     "its k",
     "T",
     "L",
+    "dtype",
+    "batch",
     "prompts",
     "tokens/round",
     "tokens/s",
@@ -90,7 +93,8 @@ def _other_size(facts: Facts, result: Mapping[str, Any]) -> str:
 
 def _acceptance(rule: Measured, of_size: str) -> Tile:
     length = decimal(rule.numbers.get("acceptance_length"))
-    drafted = rule.settings.get("num_draft_tokens", "?")
+    most = "at most " if rule.settings.get("adaptive") else ""
+    drafted = f"{most}{rule.settings.get('num_draft_tokens', '?')}"
     return Tile("acceptance length", length, f"tokens a round, exact, {drafted} drafted{of_size}")
 
 
@@ -109,28 +113,58 @@ def speed_rows(facts: Facts) -> list[list[str]]:
     seen = ""
     for rule in measured_rules(facts.evals):
         result = facts.evals[rule.run]
+        heat = str(rule.settings.get("temperature", "?"))
+        drafted = str(rule.settings.get("num_draft_tokens", "?"))
+        length = "auto" if rule.settings.get("adaptive") else drafted
         where = [
-            str(rule.settings.get("temperature", "?")),
-            str(rule.settings.get("num_draft_tokens", "?")),
+            str(rule.settings.get("dtype", "?")),
+            str(rule.settings.get("batch_size", 1)),
             decimal(result.get("prompts"), 0),
         ]
         draft = _draft_cells(facts, result)
         if rule.run != seen:
             speed = decimal(result.get("plain_tokens_per_second"), 1)
-            rows.append([rule.run, "plain", "", "", where[0], "", where[2], "1.00", speed, "1.00"])
-            rows[-1] += ["", "", "", ""]
+            plain = ["1.00", speed, "1.00", "", "", "", ""]
+            rows.append([rule.run, "plain", "", "", heat, "", *where, *plain])
             seen = rule.run
-        rows.append([rule.run, rule.rule, *draft, *where, *_speed_cells(rule.numbers)])
+        rows.append(
+            [rule.run, rule.rule, *draft, heat, length, *where, *_speed_cells(rule.numbers)]
+        )
     return rows
 
 
 def _draft_cells(facts: Facts, result: Mapping[str, Any]) -> list[str]:
     """Which draft was measured, and the size of its vocabulary."""
     measured = result.get("provenance") or {}
-    name = "the run's own" if facts.is_own(result) else str(measured.get("draft", "another"))
-    if not measured.get("draft_fingerprint"):
-        name = str(measured.get("draft", UNKNOWN))
+    name = _untrained(result)
+    if not name:
+        name = "the run's own" if facts.is_own(result) else str(measured.get("draft", "another"))
+        if not measured.get("draft_fingerprint"):
+            name = str(measured.get("draft") or UNKNOWN)
     return [name, decimal(measured.get("draft_vocab_size"), 0)]
+
+
+def _untrained(result: Mapping[str, Any]) -> str:
+    """What drafted without a trained draft; empty where one did."""
+    options = settings_of(result).get("drafter") or {}
+    if options.get("name") == "ngram":
+        return "n-grams"
+    if options.get("name") != "model":
+        return ""
+    skipped = options.get("skip_layers")
+    skips = f"skips {_ranges(skipped)}" if skipped else ""
+    return ", ".join(filter(None, (options.get("draft_model"), skips)))
+
+
+def _ranges(blocks: Sequence[int]) -> str:
+    """[3, 10, 11, 12] -> 3, 10-12."""
+    runs: list[list[int]] = []
+    for block in sorted(blocks):
+        if runs and block == runs[-1][-1] + 1:
+            runs[-1].append(block)
+        else:
+            runs.append([block])
+    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
 
 
 def _speed_cells(numbers: Mapping[str, Any]) -> list[str]:
