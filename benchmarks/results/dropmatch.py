@@ -80,7 +80,7 @@ DIFFERENCES = """
   paper's p 0.3 is shown beside smaller ones and beside `auto` (the most noise at which the heads
   still choose the clean arg-max at 90 % of the prompt's last 64 positions; chosen for each prompt
   alone).
-- The drafts are a chain of a small EAGLE-3 draft trained for minutes and the target itself with
+- The drafts are a chain of a small EAGLE-3 draft trained on one core and the target itself with
   blocks left out; the paper has an 8B model and EAGLE-3 trees.
 - One CPU core at batch 1, not four A100; replies are cut, so no task score is given. The paper's
   Table 1 (score of single heads) is therefore not repeated; the share of heads at the clean
