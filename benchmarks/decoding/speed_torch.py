@@ -27,6 +27,7 @@ VTRIM: dict[str, tuple[str | None, str, dict[str, Any]]] = {
     "vtrim-dropmatch": ("eagle", "dropmatch", {"p_drop": "auto"}),
     "vtrim-dropmatch-naive": ("eagle", "dropmatch", {"p_drop": "auto", "criterion": "naive"}),
 }
+CPU_TREE = {"total_token": 8, "depth": 2, "top_k": 4}  # rows are not free on a CPU
 TRANSFORMERS = ("transformers", "prompt-lookup")
 
 
@@ -71,7 +72,8 @@ def vtrim_reply(job: Job) -> Reply:
     drafter = None
     if drafter_name is not None:
         draft = None if loaded is None else fast_draft(loaded.model.to(torch.bfloat16), note)
-        drafter = make_drafter(drafter_options(drafter_name), target, draft=draft)
+        shape = CPU_TREE if drafter_name == "tree" else {}
+        drafter = make_drafter(drafter_options(drafter_name, **shape), target, draft=draft)
     engine = Engine(target, drafter)
     acceptor = make_acceptor(rule, **options)
 
