@@ -17,7 +17,7 @@ GROUPS = [
     ("seeds", "full vocabulary", ["full42", "full1", "full2"]),
 ]
 PARTS = [
-    ("Optimiser and rate", ["adam1", "adam3", "muon02", "base42", "muon08"]),
+    ("Optimiser and rate", ["adam1", "adam3", "muon02", "base42", "muon08", "muon16"]),
     ("Head at the start", ["headrandom", "frozen"]),
     ("Unroll steps", ["ttt1", "ttt2", "ttt5"]),
     ("Vocabulary", ["k2048", "k8192", "full42"]),
