@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from vtrim.decoding.protocol import Acceptor
 
 _DROPMATCH = ("heads", "p_drop", "criterion", "correction")
+_LISTS = ("knob", "stop", "task")
+"""Options that can be typed several times."""
 _DRAFTING = ("draft_model", "skip_layers", "draft_vocab", "max_ngram", "min_confidence")
 """Options of drafters by the names that both sides give them."""
 
@@ -51,9 +53,18 @@ class EvalCall:
     batch_size: int
     seed: int
     prompts: Path | None
+    task: tuple[str, ...]
+    task_data: Path | None
+    allow_code_execution: bool
     num_prompts: int
     max_new_tokens: int
     stop: tuple[str, ...]
+    repeats: int
+    engine: str
+    server: str | None
+    plain_server: str | None
+    server_model: str | None
+    engine_python: Path | None
     dtype: str
     device: str | None
     threads: int
@@ -66,8 +77,8 @@ class EvalCall:
     @classmethod
     def of(cls, run: Run, options: Mapping[str, Any]) -> EvalCall:
         """The call with these options; others that the command has are not looked at."""
-        names = {field.name for field in fields(cls)} - {"run", "knob", "stop"}
-        lists: Any = {name: tuple(options.get(name) or ()) for name in ("knob", "stop")}
+        names = {field.name for field in fields(cls)} - {"run", *_LISTS}
+        lists: Any = {name: tuple(options.get(name) or ()) for name in _LISTS}
         return cls(run=run, **{name: options[name] for name in names}, **lists)
 
     def check(self) -> None:

@@ -9,6 +9,7 @@ import typer
 
 _DROPMATCH = "only with --acceptor dropmatch"
 _DRAFTING, _ACCEPTING, _TEXTS, _MACHINE = "Drafting", "Accepting", "Prompts", "Machine"
+_ENGINE = "Engine"
 
 Draft = Annotated[
     Path | None,
@@ -156,6 +157,72 @@ Stop = Annotated[
     list[str] | None,
     typer.Option(
         metavar="TEXT", help="Text that ends a reply, repeatable.", rich_help_panel=_TEXTS
+    ),
+]
+Task = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME[:N]",
+        help="A benchmark in place of --prompts, its first N questions (default: --num-prompts), "
+        "repeatable, e.g. --task gsm8k --task mt-bench:40; replies are scored where it has a "
+        "scorer.",
+        rich_help_panel=_TEXTS,
+    ),
+]
+TaskData = Annotated[
+    Path | None,
+    typer.Option(
+        help="File or folder that holds the tasks' data (default: installed packages, then the "
+        "hub).",
+        rich_help_panel=_TEXTS,
+    ),
+]
+AllowCodeExecution = Annotated[
+    bool,
+    typer.Option(
+        "--allow-code-execution",
+        help="Let HumanEval run what the model wrote, in a separate process with limits.",
+        rich_help_panel=_TEXTS,
+    ),
+]
+Repeats = Annotated[
+    int,
+    typer.Option(
+        min=1,
+        help="Measure all prompts N times, the rules' order turned each time.",
+        rich_help_panel=_MACHINE,
+    ),
+]
+EngineName = Annotated[
+    str,
+    typer.Option(
+        help="What decodes: local (vtrim), vllm, or openai (any OpenAI-compatible server).",
+        rich_help_panel=_ENGINE,
+    ),
+]
+Server = Annotated[
+    str | None,
+    typer.Option(
+        help="Address of a running server with the draft: http://HOST:PORT.",
+        rich_help_panel=_ENGINE,
+    ),
+]
+PlainServer = Annotated[
+    str | None,
+    typer.Option(
+        help="Address of the same server without a draft, for the speed-up.",
+        rich_help_panel=_ENGINE,
+    ),
+]
+ServerModel = Annotated[
+    str | None,
+    typer.Option(help="Of the server's models (default: the only one).", rich_help_panel=_ENGINE),
+]
+EnginePython = Annotated[
+    Path | None,
+    typer.Option(
+        help="Python of the environment that has vLLM (default: this one).",
+        rich_help_panel=_ENGINE,
     ),
 ]
 BatchSize = Annotated[

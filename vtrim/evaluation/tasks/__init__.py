@@ -1,0 +1,1 @@
+"""Tasks to evaluate on: questions, prompt formats and scorers, by name."""
