@@ -26,10 +26,26 @@ DRAFTS = list(
     dict.fromkeys((domain, vocab) for domain in DOMAINS for vocab in (domain, "full", "general"))
 )
 """Domain that a draft is trained on, and whose vocabulary it has; ``full`` is the target's."""
-RECIPE = (
-    "--ttt-steps 3 --optimizer muon --muon-lr 0.04 --lr 3e-3 --warmup 0.05 --micro-batch 8 "
-    "--max-length 1280 --eval-every 100 --eval-samples 48"
-).split()
+RECIPE = [
+    "--ttt-steps",
+    "3",
+    "--optimizer",
+    "muon",
+    "--muon-lr",
+    "0.04",
+    "--lr",
+    "3e-3",
+    "--warmup",
+    "0.05",
+    "--micro-batch",
+    "8",
+    "--max-length",
+    "1280",
+    "--eval-every",
+    "100",
+    "--eval-samples",
+    "48",
+]
 ALPHA = "0.6"
 
 
