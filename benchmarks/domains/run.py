@@ -26,26 +26,10 @@ DRAFTS = list(
     dict.fromkeys((domain, vocab) for domain in DOMAINS for vocab in (domain, "full", "general"))
 )
 """Domain that a draft is trained on, and whose vocabulary it has; ``full`` is the target's."""
-RECIPE = [
-    "--ttt-steps",
-    "3",
-    "--optimizer",
-    "muon",
-    "--muon-lr",
-    "0.04",
-    "--lr",
-    "3e-3",
-    "--warmup",
-    "0.05",
-    "--micro-batch",
-    "8",
-    "--max-length",
-    "1280",
-    "--eval-every",
-    "100",
-    "--eval-samples",
-    "48",
-]
+RECIPE = {
+    "ttt-steps": 3, "optimizer": "muon", "muon-lr": 0.04, "lr": 3e-3, "warmup": 0.05,
+    "micro-batch": 8, "max-length": 1280, "eval-every": 100, "eval-samples": 48,
+}  # fmt: skip
 ALPHA = "0.6"
 
 
@@ -83,8 +67,9 @@ def train(folder: Path, domain: str, vocab: str, tokens: int, epochs: int) -> No
     chosen = [] if vocab == domain else ["--vocab", "full"]
     if vocab not in (domain, "full"):
         chosen = ["--vocab", run_of(folder, vocab, vocab) / "vocab.safetensors"]
+    recipe = [word for name, value in RECIPE.items() for word in (f"--{name}", value)]
     states = ["--cache-features", folder / "states" / domain]
-    vtrim("train-draft", "--run", run, "--epochs", epochs, *RECIPE, *chosen, *states)
+    vtrim("train-draft", "--run", run, "--epochs", epochs, *recipe, *chosen, *states)
 
 
 def measure(args: argparse.Namespace, domain: str, vocab: str, repeat: int) -> None:
