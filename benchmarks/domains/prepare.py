@@ -2,8 +2,8 @@
 
     python benchmarks/domains/prepare.py ../shared/data DIR
 
-General chat's are the demo's own (recipes/demo). Function calling: BFCL rows, a share of them
-held out; NER: sentences of the corpora's training and development parts, held-out ones of
+General chat's are the demo's own (recipes/demo). Function calling: BFCL rows with prompts of at
+most 1,200 characters (longer ones cost a CPU hours), a share of them held out; NER: sentences of the corpora's training and development parts, held-out ones of
 CrossNER's test parts. Rows are drawn with a fixed seed and no prompt is in both files.
 """
 
@@ -31,7 +31,7 @@ def main() -> None:
     args = parser.parse_args()
     copy_general(args.output / "general")
     tools = list(rows(args.data / "function_calling_messages.jsonl"))
-    split(args.output / "tools", tools, lambda row: row["source"] == "bfcl", 900, args.heldout)
+    split(args.output / "tools", tools, _short_bfcl, 1100, args.heldout)
     ner = list(rows(args.data / "ner_messages.jsonl"))
     split(args.output / "ner", ner, lambda _: True, 2400, args.heldout, test=_is_test)
 
@@ -76,6 +76,10 @@ def rows(path: Path) -> Iterable[Row]:
 def write(path: Path, kept: list[Row]) -> None:
     """A row a line."""
     path.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
+
+
+def _short_bfcl(row: Row) -> bool:
+    return row["source"] == "bfcl" and sum(len(m["content"]) for m in row["messages"][:-1]) <= 1200
 
 
 def _is_test(row: Row) -> bool:
