@@ -3,8 +3,9 @@
     python benchmarks/domains/prepare.py ../shared/data DIR
 
 General chat's are the demo's own (recipes/demo). Function calling: BFCL rows with prompts of at
-most 1,200 characters (longer ones cost a CPU hours), a share of them held out; NER: sentences of the corpora's training and development parts, held-out ones of
-CrossNER's test parts. Rows are drawn with a fixed seed and no prompt is in both files.
+most 1,200 characters (longer ones cost a CPU hours), a share of them held out. NER: sentences of
+the corpora's training and development parts, held-out ones of CrossNER's test parts. Rows are
+drawn with a fixed seed and no prompt is in both files.
 """
 
 from __future__ import annotations
