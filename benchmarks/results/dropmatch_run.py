@@ -94,6 +94,7 @@ def prepare(options: argparse.Namespace) -> tuple[Any, Any, Any, Line]:
     import torch
     import transformers
 
+    from vtrim import __version__
     from vtrim.artifacts import Run, fingerprint_json
     from vtrim.decoding import stopwatch
     from vtrim.decoding.engine import Engine
@@ -121,6 +122,7 @@ def prepare(options: argparse.Namespace) -> tuple[Any, Any, Any, Line]:
         "dtype": "bfloat16",
         "forward": "lean" if type(target).__name__ == "LeanTarget" else "transformers",
         "torch": torch.__version__,
+        "vtrim": __version__,
         "processor": processor(),
     }
     return Engine(target, drafter), source.tokenizer, settings, facts

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 import dropmatch_paper as paper
 from dropmatch_rows import Measured, Row
 from dropmatch_sets import CRITERIA, HEADS, P_DROPS, SETS, Rule, rules_of
+from tabular import number, percent, table
 
 ENGLISH = ("mt_bench", "gsm8k", "humaneval")
 FOREIGN = ("mgsm_de", "mgsm_zh", "mgsm_ja")
@@ -17,22 +18,6 @@ PRINTED = (
     ("paper: 8B for 70B, L 5", "js, p 0.3", paper.STANDARD),
     ("paper: EAGLE-3 tree, L 5", "naive, p 0.3", paper.EAGLE3),
 )
-
-
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table, numbers to the right."""
-    head = ["| " + " | ".join(columns) + " |", "|---" + "|---:" * (len(columns) - 1) + "|"]
-    return "\n".join([*head, *("| " + " | ".join(row) + " |" for row in rows)])
-
-
-def number(value: float | None, digits: int = 2) -> str:
-    """1.234 -> 1.23."""
-    return "-" if value is None else f"{value:.{digits}f}"
-
-
-def percent(share: float | None, digits: int = 1) -> str:
-    """0.951 -> 95.1 %."""
-    return "-" if share is None else f"{100 * share:.{digits}f} %"
 
 
 def rule_table(measured: Measured, sets: Sequence[str], rules: Sequence[Rule]) -> str:

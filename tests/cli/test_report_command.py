@@ -63,3 +63,46 @@ def test_what_is_stale_is_told_on_the_terminal_too(
     assert command("--run", run.root) == 0
     captured = capsys.readouterr()
     assert "warning: The run's vocabulary cannot be read" in captured.err
+
+
+def test_runs_named_one_after_another_stand_side_by_side(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = Run(tmp_path / "other")
+    other.update(target={"name": "toy"})
+    monkeypatch.chdir(tmp_path)
+    assert command(run.root, other.root) == 0
+    assert "vtrim-report.html" in capsys.readouterr().out
+    page = (tmp_path / "vtrim-report.html").read_text(encoding="utf-8")
+    assert f"vtrim train-draft --run {other.root}" in page
+    assert not run.report.exists()
+
+
+def test_a_run_can_be_named_without_an_option_and_take_another_format(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command(run.root, "--format", "md", "--json") == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["format"] == "md"
+    assert result["artifact"] == str(run.root / "report.md")
+    assert (run.root / "report.md").read_text(encoding="utf-8").startswith("# toy\n")
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--run", "elsewhere"], "--run elsewhere: stands beside the run"),
+        (["--format", "pdf"], "--format pdf: unknown. Known: html, md, json."),
+        (["{run}"], "named twice"),
+    ],
+)
+def test_what_cannot_be_reported_is_one_line(
+    run: Run, more: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    typed = [one.format(run=run.root) for one in more]
+    assert command(run.root, *typed) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert said in captured.err
+    assert captured.err.count("\n") == 1
+    assert not list(run.root.glob("report.*"))

@@ -16,7 +16,14 @@ from vtrim.decoding.chain import ChainDrafter
 from vtrim.decoding.engine import Engine
 from vtrim.decoding.generation import Generation, GenerationSettings
 from vtrim.decoding.protocol import Acceptor
-from vtrim.evaluation.measure import Measurement, measure, num_generations, warnings_of
+from vtrim.evaluation.measure import (
+    Measurement,
+    MeasureSettings,
+    limited,
+    measure,
+    num_generations,
+    warnings_of,
+)
 from vtrim.evaluation.prompts import Prompt
 from vtrim.models.layout import load_draft
 from vtrim.models.target import load_target
@@ -70,7 +77,7 @@ def prompts(count: int) -> list[Prompt]:
 
 
 def run_fake(
-    name: str, count: int = 6, batch_size: int = 1, **options: Any
+    name: str, count: int = 6, batch_size: int = 1, repeats: int = 1, **options: Any
 ) -> tuple[FakeEngine, dict[str, Any]]:
     engine, done = FakeEngine(), []
     measured = measure(
@@ -79,9 +86,10 @@ def run_fake(
         SETTINGS,
         lambda: make_acceptor(name, **options),
         done.append,
-        batch_size,
+        MeasureSettings(batch_size=batch_size, repeats=repeats),
     )
-    assert sum(done) == num_generations(count, make_acceptor(name, **options))
+    rule = make_acceptor(name, **options)
+    assert sum(done) == num_generations(count, rule, repeats=repeats)
     return engine, measured.result()
 
 
@@ -173,7 +181,7 @@ def test_a_lossy_rule_that_is_greedy_at_temperature_0_says_so(
     settings = replace(SETTINGS, temperature=heat)
     reply = FakeEngine().answer("greedy", [7], settings, 0)
     generations = {name: [reply] for name in ("plain", "exact", "chosen")}
-    result = Measurement(prompts(1), settings, rule, generations, rule).result()
+    result = Measurement(prompts(1), settings, rule, [generations], rule).result()
     assert result["decodes_as_greedy"] is greedy
 
 
@@ -204,3 +212,48 @@ def test_real_rules_agree_where_they_must(inputs: Path, random_draft: Callable[.
     ).result()
     assert 0 < noisy["agreement"] <= 1
     assert sum(noisy["head_histogram"].values()) == noisy["positions"]
+
+
+def test_the_order_turns_from_repeat_to_repeat_and_every_reply_is_made_again() -> None:
+    engine, result = run_fake("dropmatch", count=2, repeats=3)
+    names = ["plain", "greedy", "dropmatch"]
+    assert engine.calls[3:] == [
+        (names[(place + index + repeat) % 3], index, 12)
+        for repeat in range(3)
+        for index in range(2)
+        for place in range(3)
+    ]
+    assert (result["repeats"], result["same_replies"]) == (3, 1.0)
+    assert [row["chosen"]["speedup"] for row in result["by_repeat"]] == [4.0] * 3
+    assert result["noise"]["plain_spread"] == 0.0
+
+
+def test_every_repeat_has_a_fresh_rule_so_that_fitted_noise_starts_anew() -> None:
+    made = []
+
+    def make() -> Acceptor:
+        made.append(make_acceptor("dropmatch"))
+        return made[-1]
+
+    how = MeasureSettings(repeats=3)
+    measured = measure(cast(Engine, FakeEngine()), prompts(2), SETTINGS, make, lambda _: None, how)
+    assert len(made) == 1 + 3  # one for the warm-up
+    assert measured.judge is measured.acceptor is made[1]
+
+
+def test_turns_of_one_row_count_as_one_prompt_in_the_intervals() -> None:
+    rows = [Prompt((i,), Origin("prompts.jsonl", i // 2)) for i in range(8)]
+    how = MeasureSettings()
+    engine = cast(Engine, FakeEngine())
+    result = measure(engine, rows, SETTINGS, lambda: make_acceptor("greedy"), print, how).result()
+    assert result["prompts"] == 8
+    assert result["speedup_interval"] is result["acceptance_length_interval"] is None  # four rows
+
+
+def test_a_prompt_s_own_limits_stand_above_the_settings_and_end_the_warm_up_too() -> None:
+    own = Prompt((7,), Origin("f", 2), max_new_tokens=30, stop=("Q:",))
+    engine = FakeEngine()
+    prompts = [own, Prompt((8,), Origin("f", 3))]
+    measure(cast(Engine, engine), prompts, SETTINGS, lambda: make_acceptor("greedy"), print)
+    assert [budget for _, _, budget in engine.calls] == [8, 8, 30, 30, 12, 12]
+    assert limited(replace(SETTINGS, stop_strings=("x",)), own).stop_strings == ("x", "Q:")

@@ -16,7 +16,7 @@ from vtrim.artifacts import Run, fingerprint_file
 from vtrim.chat.conversation import Origin, conversation_of, is_heldout
 from vtrim.chat.render import Renderer
 from vtrim.errors import InputError, MismatchError
-from vtrim.evaluation.prompts import PromptSource, before_last_reply
+from vtrim.evaluation.prompts import Prompt, PromptSource, batches, before_last_reply
 from vtrim.models.hub import load_tokenizer
 
 
@@ -247,3 +247,14 @@ def test_columns_of_a_table_that_json_cannot_hold_cost_no_prompt(
     parquet.write_table(pa.Table.from_pylist(rows), path)
     prompts = source(renderer).from_file(path)
     assert [words(renderer, p.ids) for p in prompts] == ["the cat", "one"]
+
+
+def test_neighbours_with_the_same_limits_are_decoded_together() -> None:
+    limits = [(None, ()), (None, ()), (None, ()), (9, ()), (9, ("Q:",)), (9, ("Q:",)), (None, ())]
+    prompts = [
+        Prompt((1,), Origin("f", line), max_new_tokens=most, stop=stop)
+        for line, (most, stop) in enumerate(limits)
+    ]
+    found = [(start, [p.origin.line for p in batch]) for start, batch in batches(prompts, 2)]
+    assert found == [(0, [0, 1]), (2, [2]), (3, [3]), (4, [4, 5]), (6, [6])]
+    assert list(batches([], 2)) == []

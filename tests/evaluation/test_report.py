@@ -13,11 +13,13 @@ import pytest
 
 from vtrim.artifacts import Run, write_json
 from vtrim.errors import InputError
-from vtrim.evaluation.report.facts import read_facts
+from vtrim.evaluation.report.document import of_run
+from vtrim.evaluation.report.facts import Facts, read_facts
 from vtrim.evaluation.report.figures_run import MAX_POINTS, binned, drift_figure
-from vtrim.evaluation.report.page import render, script_json, write_report
+from vtrim.evaluation.report.page import html, script_json
 from vtrim.evaluation.report.rules import measured_rules
 from vtrim.evaluation.report.tables import SPEED_COLUMNS, flat, speed_rows, tiles
+from vtrim.evaluation.report.write import write_report
 from vtrim.shape import DraftShape
 from vtrim.trimming.coverage import Coverage
 from vtrim.trimming.search import search
@@ -133,7 +135,9 @@ class Page(HTMLParser):
         self.tags.append(tag)
         self.inside = tag
         for name, value in attrs:
-            if name in {"src", "href", "srcset", "data", "action", "poster"}:
+            if name in {"src", "href", "srcset", "data", "action", "poster"} and (
+                value is None or not value.startswith("#")
+            ):
                 self.fetched.append(f"{tag} {name}={value}")
 
     def handle_endtag(self, tag: str) -> None:
@@ -150,6 +154,10 @@ def read(run: Run) -> str:
     return run.report.read_text(encoding="utf-8")
 
 
+def page(facts: Facts) -> str:
+    return html(of_run(facts, facts.root))
+
+
 def figures_of(html: str) -> dict[str, Any]:
     found = re.search(r'<script type="application/json" id="figures">(.*?)</script>', html, re.S)
     assert found is not None
@@ -158,9 +166,9 @@ def figures_of(html: str) -> dict[str, Any]:
 
 
 def test_a_whole_run_gives_every_plot_and_nothing_is_missing(whole_run: Run) -> None:
-    result = write_report(whole_run)
-    names = ["coverage", "utility", "flops", "loss", "accuracy", "prefix"]
-    names += ["speed", "drift", "position", "cycle", "heads"]
+    result = write_report([whole_run])
+    names = ["speed", "drift", "position", "cycle", "heads"]
+    names += ["coverage", "utility", "flops", "loss", "accuracy", "prefix"]
     assert result["plots"] == names
     assert result["missing"] == []
     assert result["evals"] == ["greedy", "dropmatch"]
@@ -169,7 +177,7 @@ def test_a_whole_run_gives_every_plot_and_nothing_is_missing(whole_run: Run) -> 
 
 
 def test_the_page_loads_nothing_from_anywhere(whole_run: Run) -> None:
-    write_report(whole_run)
+    write_report([whole_run])
     html = read(whole_run)
     page = Page(html)
     assert page.fetched == []
@@ -184,7 +192,7 @@ def test_the_page_loads_nothing_from_anywhere(whole_run: Run) -> None:
 def test_plotly_knows_every_key_of_every_figure(whole_run: Run) -> None:
     import plotly.graph_objects as go
 
-    write_report(whole_run)
+    write_report([whole_run])
     for figure in figures_of(read(whole_run)).values():
         assert go.Figure(figure).to_dict()["data"]
 
@@ -272,7 +280,7 @@ def test_without_a_trained_draft_the_vocabulary_tells_whose_a_result_is(run: Run
 def test_a_draft_of_another_vocabulary_than_the_search_s_is_told_first(whole_run: Run) -> None:
     whole_run.record("train-draft", {"draft_fingerprint": "x", "vocab_fingerprint": "sha256:old"})
     write_json(whole_run.draft / "config.json", {"draft_vocab_size": 1234})
-    result = write_report(whole_run)
+    result = write_report([whole_run])
     (note,) = result["notes"]
     assert "trained for another vocabulary (k = 1,234)" in note
     text = Page(read(whole_run)).text
@@ -296,7 +304,7 @@ def test_an_unfinished_run_shows_what_is_there_and_names_the_rest(
         add_search(run, coverage)
     if steps > 2:
         add_training(run)
-    result = write_report(run)
+    result = write_report([run])
     assert (result["missing"], result["plots"]) == (missing, plots)
     text = Page(read(run)).text
     for name in missing:
@@ -311,7 +319,7 @@ def test_training_that_was_stopped_is_shown_with_its_step(run: Run) -> None:
     write_json(run.manifest, manifest)
     with (run.train / "metrics.jsonl").open("a", encoding="utf-8") as handle:
         handle.write('{"kind": "train", "step": 61, "lo')
-    result = write_report(run)
+    result = write_report([run])
     assert result["missing"][0] == "train-draft (stopped or running, at step 60)"
     assert "loss" in result["plots"]
     assert "1 line(s) of train/metrics.jsonl could not be read" in Page(read(run)).text
@@ -319,13 +327,13 @@ def test_training_that_was_stopped_is_shown_with_its_step(run: Run) -> None:
 
 def test_a_folder_without_a_run_is_refused_with_what_to_type(run: Run) -> None:
     with pytest.raises(InputError, match=r"no run here.*vtrim coverage"):
-        write_report(run)
+        write_report([run])
 
 
 def test_a_cut_result_file_is_refused_by_name(whole_run: Run) -> None:
     (whole_run.eval / "greedy.json").write_text('{"acceptor": "gr', encoding="utf-8")
     with pytest.raises(InputError, match=r"greedy\.json: not a whole JSON file"):
-        write_report(whole_run)
+        write_report([whole_run])
     assert not whole_run.report.exists()
 
 
@@ -333,7 +341,7 @@ def test_text_of_the_run_is_shown_as_it_is_and_never_taken_for_markup(run: Run) 
     add_search(run, add_coverage(run, target=EVIL))
     add_training(run)
     add_evals(run, lossy_name="<b onclick=fail()>")
-    write_report(run)
+    write_report([run])
     page = Page(read(run))
     assert EVIL in page.text
     assert not {"img", "b"} & set(page.tags)
@@ -355,7 +363,7 @@ def test_a_number_that_was_not_measured_is_a_dash(whole_run: Run) -> None:
     facts = read_facts(whole_run)
     row = next(row for row in speed_rows(facts) if row[1] == "greedy (exact)")
     assert row[9:] == ["-", "-", "-", "", "", "-", ""]
-    assert render(facts, [], None)
+    assert page(facts)
 
 
 def test_a_price_is_drawn_only_where_a_greedy_rule_has_paid_one(whole_run: Run) -> None:
@@ -398,8 +406,7 @@ def test_a_rule_is_named_with_its_numbers_and_its_drafter(
 
 
 def test_a_diagnosed_result_stands_beside_the_paper(whole_run: Run) -> None:
-    page = render(read_facts(whole_run), [], None)
-    assert "What DropMatch saw" not in page
+    assert "What DropMatch saw" not in page(read_facts(whole_run))
     path = whole_run.eval / "dropmatch.json"
     seen: dict[str, Any] = dict.fromkeys(
         ("agreement_by_head", "clean_probability_by_head", "total_variation")
@@ -407,7 +414,7 @@ def test_a_diagnosed_result_stands_beside_the_paper(whole_run: Run) -> None:
     seen |= {"diagnosed": True, "criteria": {"full": 20}, "head_probability": {"5": 0.9}}
     seen |= {"js_by_verdict": {}, "verdicts": {"js": 20}}
     write_json(path, {**json.loads(path.read_text(encoding="utf-8")), **seen})
-    text = Page(render(read_facts(whole_run), [], None)).text
+    text = Page(page(read_facts(whole_run))).text
     for said in ("What DropMatch saw: dropmatch", "85.00 %, mean p 0.900", "98.40 %, mean p 0.939"):
         assert said in text
 
@@ -461,7 +468,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 def test_a_browser_without_network_draws_every_plot_without_an_error(
     whole_run: Run, tmp_path: Path
 ) -> None:
-    result = write_report(whole_run)
+    result = write_report([whole_run])
     assert CHROMIUM is not None
     done = subprocess.run(
         [

@@ -16,8 +16,9 @@ from vtrim.artifacts import Run, write_json
 from vtrim.errors import InputError
 from vtrim.evaluation.report.explorer import NEAR, explorer, static_sizes
 from vtrim.evaluation.report.facts import read_facts
-from vtrim.evaluation.report.page import script_json, write_report
+from vtrim.evaluation.report.page import script_json
 from vtrim.evaluation.report.reasons import reason_tables
+from vtrim.evaluation.report.write import write_report
 from vtrim.flops.times import StepTimes
 from vtrim.shape import DraftShape
 from vtrim.trimming.analysis import first_miss, heldout_interval
@@ -229,7 +230,7 @@ def test_before_a_search_the_slider_stands_where_95_percent_are_covered(run: Run
     found = shown(run)
     assert found["coverage"][found["start"]] >= 0.95 > found["coverage"][found["start"] - 1]
     assert "utility" not in found
-    assert write_report(run)["plots"] == ["coverage", "domains", "misses"]
+    assert write_report([run])["plots"] == ["coverage", "domains", "misses"]
 
 
 def test_without_held_out_rows_sources_or_texts_the_rest_is_shown(run: Run) -> None:
@@ -243,7 +244,7 @@ def test_without_held_out_rows_sources_or_texts_the_rest_is_shown(run: Run) -> N
     found = shown(run)
     assert not {"heldout", "low", "misses", "speed"} & set(found)
     assert {row[2] for row in found["seats"].values()} == {"?"}
-    assert write_report(run)["plots"] == ["coverage"]
+    assert write_report([run])["plots"] == ["coverage"]
 
 
 def test_expected_speed_is_that_of_the_search(run: Run, coverage: Coverage) -> None:
@@ -254,7 +255,7 @@ def test_expected_speed_is_that_of_the_search(run: Run, coverage: Coverage) -> N
     assert found["speed_note"].endswith("measured: a machine")
     titles = [table.title for table in reason_tables(content)]
     assert titles[-1] == "If the draft were accepted more or less"
-    write_report(run)
+    write_report([run])
     text = Body(run.report.read_text(encoding="utf-8")).text
     assert "Expected tokens per second with times measured: a machine" in text
 
@@ -294,13 +295,13 @@ def test_a_search_of_before_there_were_reasons_is_shown_without_them(
         del content[name]
     write_json(run.search, content)
     assert reason_tables(content) == []
-    assert "utility" in write_report(run)["plots"]
+    assert "utility" in write_report([run])["plots"]
 
 
 def test_counts_that_changed_after_the_search_are_said(run: Run, coverage: Coverage) -> None:
     searched(run, coverage)
     keep(run, replace(coverage, rows_used=601))
-    write_report(run)
+    write_report([run])
     text = Body(run.report.read_text(encoding="utf-8")).text
     assert "The search is of other counts than those shown here" in text
 
@@ -317,7 +318,7 @@ def test_counts_of_a_smaller_tokenizer_show_the_nearest_size_and_say_what_they_l
     found = shown(run)
     assert content["k"] > found["k"][-1] == found["k"][found["start"]] == 120
     assert [token for token, *_ in found["forced"]] == [STOP]
-    write_report(run)
+    write_report([run])
     text = Body(run.report.read_text(encoding="utf-8")).text
     assert f"Forced ids {RARE_STOP}, 1900 are left out" in text
 
@@ -329,7 +330,7 @@ def test_a_vocabulary_of_another_origin_than_the_search_is_said(
     found = DraftVocab.of(coverage.curve().ids(content["k"]), ROWS)
     for vocab, is_said in ((found, False), (DraftVocab.of([1, 2], ROWS), True)):
         vocab.save(run.vocab)
-        write_report(run)
+        write_report([run])
         text = Body(run.report.read_text(encoding="utf-8")).text
         assert ("The run's vocabulary of 2 ids is not the one" in text) is is_said
 
@@ -339,20 +340,20 @@ def test_counts_that_cannot_be_read_leave_the_rest_of_a_searched_run(
 ) -> None:
     searched(run, coverage)
     run.coverage.write_bytes(b"PK")
-    result = write_report(run)
+    result = write_report([run])
     assert result["plots"] == ["coverage", "utility", "flops"]
     html = run.report.read_text(encoding="utf-8")
     assert "Left out is what needs the counts" in Body(html).text
     assert 'id="explorer"' not in html
     run.search.unlink()
     with pytest.raises(InputError, match="coverage"):
-        write_report(run)
+        write_report([run])
 
 
 def test_names_and_tokens_are_never_taken_for_markup(run: Run, coverage: Coverage) -> None:
     sources = dict(zip([EVIL, "code"], (coverage.by_source or {}).values(), strict=True))
     keep(run, replace(coverage, by_source=sources))
-    write_report(run)
+    write_report([run])
     html = run.report.read_text(encoding="utf-8")
     body = Body(html)
     assert "img" not in body.tags
@@ -390,7 +391,7 @@ def test_in_a_browser_everything_follows_the_slider(
     run: Run, coverage: Coverage, tmp_path: Path
 ) -> None:
     content = searched(run, coverage)
-    write_report(run)
+    write_report([run])
     k = next(row["k"] for row in content["pareto"]["points"] if row["name"] == "C 0.95")
     page = tmp_path / "moved.html"
     html = run.report.read_text(encoding="utf-8")

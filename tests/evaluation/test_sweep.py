@@ -1,15 +1,11 @@
 from __future__ import annotations
 
 import json
-from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
-from vtrim.chat.conversation import Origin
 from vtrim.errors import InputError, MismatchError, OptionError
-from vtrim.evaluation.answers import answers_of, last_number, score
-from vtrim.evaluation.prompts import Prompt
 from vtrim.evaluation.sweep import drift_of, pareto
 from vtrim.evaluation.sweep_log import open_log
 
@@ -32,38 +28,6 @@ def test_drift_is_the_share_off_the_argmax_and_above_temperature_0_the_change_of
     assert drift_of(numbers, 0.0) == 0.2
     assert drift_of(numbers, 0.7) == 0.5
     assert drift_of({**numbers, "mean_log_prob": None}, 0.7) is None
-
-
-@pytest.mark.parametrize(
-    ("text", "number"),
-    [
-        ("She makes 9 * 2 = $18 every day.", "18"),
-        ("between 3 and 1,234.50 euros.", "1234.50"),
-        ("it fell by -4", "-4"),
-        ("3.", "3"),
-        ("18.0", "18"),
-        ("none", None),
-    ],
-)
-def test_the_last_number_of_a_text_is_found(text: str, number: str | None) -> None:
-    assert last_number(text) == (None if number is None else Decimal(number))
-
-
-def test_answers_are_read_from_the_rows_of_the_prompts(tmp_path: Path) -> None:
-    rows = [
-        {"question": "a", "answer": "9 - 2 = 7\n#### 7"},
-        {"question": "b", "answer": "Paris in 1900"},
-        {"question": "c", "answer": 12},
-        {"question": "d"},
-        {"question": "e", "answer": "1,000"},
-    ]
-    file = tmp_path / "rows.jsonl"
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    prompts = [Prompt((1,), Origin(str(file), line)) for line in (1, 2, 3, 4, 5)]
-    answers = answers_of(file, prompts)
-    assert answers == [Decimal(7), None, Decimal(12), None, Decimal(1000)]
-    assert score(["so 7", "", "11", "", "1000 in all"], answers) == 2 / 3
-    assert score(["x"], [None]) is None
 
 
 def test_a_log_goes_on_and_a_half_written_line_is_taken_off(tmp_path: Path) -> None:

@@ -74,6 +74,12 @@ def _eagle(state: State, config: dict[str, Any]) -> Made:
     return half, settings
 
 
+def _angelslim(state: State, config: dict[str, Any]) -> Made:
+    """Flat, a class name of its own, the embedding beside it."""
+    settings = _flat(config) | {"architectures": ["Eagle3LlamaForCausalLM"]}
+    return {**state, "embed_tokens.weight": torch.zeros(32, 32)}, settings
+
+
 def _layers(state: State) -> State:
     return {name.replace("midlayer.", "layers.0."): value for name, value in state.items()}
 
@@ -110,6 +116,7 @@ def _speculators(state: State, config: dict[str, Any]) -> Made:
 _LAYOUTS: dict[str, Callable[[State, dict[str, Any]], Made]] = {
     "SpecForge": _specforge,
     "EAGLE": _eagle,
+    "AngelSlim": _angelslim,
     "ModelOpt": _modelopt,
     "speculators": _speculators,
 }

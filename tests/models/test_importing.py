@@ -20,7 +20,7 @@ from vtrim.vocab import DraftVocab
 
 Foreign = Callable[..., Path]
 IDS = [2, 3, 5, 8, 9, 10, 11, 13, 14, 17, 20, 21, 22, 23, 24]
-LAYOUTS = ["SpecForge", "EAGLE", "ModelOpt", "speculators"]
+LAYOUTS = ["SpecForge", "EAGLE", "AngelSlim", "ModelOpt", "speculators"]
 
 
 @pytest.fixture

@@ -9,13 +9,13 @@ from typing import Any
 from vtrim.errors import InputError
 
 _STATE = "state.json"
-_SPLITS = "dataset_dict.json"
+SPLITS = "dataset_dict.json"
 _DATA_SUFFIXES = (".parquet", ".jsonl", ".json", ".gz", ".zst")
 
 
 def is_saved(folder: Path) -> bool:
     """Whether the folder holds a saved data set, or one for each split."""
-    return (folder / _STATE).is_file() or (folder / _SPLITS).is_file()
+    return (folder / _STATE).is_file() or (folder / SPLITS).is_file()
 
 
 def saved_folder(folder: Path, split: str | None) -> Path:
@@ -24,7 +24,7 @@ def saved_folder(folder: Path, split: str | None) -> Path:
     Raises:
         InputError: the folder holds none, or ``split`` does not pick one.
     """
-    if (folder / _SPLITS).is_file():
+    if (folder / SPLITS).is_file():
         return folder / _picked(folder, split)
     if not (folder / _STATE).is_file():
         raise InputError(
@@ -55,7 +55,7 @@ def saved_files(folder: Path) -> list[Path]:
 
 
 def _picked(folder: Path, split: str | None) -> str:
-    splits = _json(folder / _SPLITS).get("splits")
+    splits = _json(folder / SPLITS).get("splits")
     names = [str(one) for one in splits] if isinstance(splits, list) else []
     if split is None and len(names) == 1:
         return names[0]

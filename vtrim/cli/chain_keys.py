@@ -33,7 +33,7 @@ READS = {
     "regenerate": {"prompts", "template"},
     "coverage": {"data", "generated", "template"},
     "train-draft": {"vocab", "init_from", "hostfile", "draft_config", "deepspeed_config"},
-    "eval": {"draft", "prompts", "draft_model", "draft_vocab"},
+    "eval": {"draft", "prompts", "task_data", "draft_model", "draft_vocab"},
 }
 """Keys whose values name files or folders: beside the recipe."""
 

@@ -123,7 +123,8 @@ def outputs_of(step: Step, run: Run) -> list[str]:
     if step.command == "eval":
         return [f"eval/{step.name.partition(' ')[2]}.json"]
     if step.command in ("regenerate", "report"):
-        written = Path(step.options.get("output") or run.report)
+        kind = step.options.get("format") or "html"
+        written = Path(step.options.get("output") or run.report.with_suffix(f".{kind}"))
         inside = written.is_relative_to(run.root)
         return [str(written.relative_to(run.root) if inside else written.absolute())]
     return list(_MAKES[step.command])

@@ -9,8 +9,11 @@ import typer
 from vtrim.cli import common
 from vtrim.cli import eval_options as opt
 from vtrim.cli.eval_call import EvalCall
+from vtrim.cli.eval_engine import run_engine
+from vtrim.cli.eval_engine_table import show_engine
 from vtrim.cli.eval_steps import run_eval
 from vtrim.cli.eval_table import show
+from vtrim.cli.eval_values import LOCAL
 
 
 def evaluate(
@@ -49,7 +52,7 @@ def evaluate(
     task_data: opt.TaskData = None,
     allow_code_execution: opt.AllowCodeExecution = False,
     num_prompts: opt.NumPrompts = 20,
-    max_new_tokens: opt.MaxNewTokens = 128,
+    max_new_tokens: opt.MaxNewTokens = None,
     stop: opt.Stop = None,
     repeats: opt.Repeats = 1,
     engine: opt.EngineName = "local",
@@ -57,6 +60,7 @@ def evaluate(
     plain_server: opt.PlainServer = None,
     server_model: opt.ServerModel = None,
     engine_python: opt.EnginePython = None,
+    request_timeout: opt.RequestTimeout = 600.0,
     batch_size: opt.BatchSize = 1,
     dtype: opt.Dtype = "auto",
     device: common.DeviceOption = None,
@@ -78,5 +82,9 @@ def evaluate(
 
     Example: vtrim eval --acceptor dropmatch --p-drop auto
     """
-    result = run_eval(EvalCall.of(common.open_run(run), locals()))
-    common.emit_json(result) if as_json else show(result)
+    call = EvalCall.of(common.open_run(run), locals())
+    if call.engine == LOCAL:
+        result, shown = run_eval(call), show
+    else:
+        result, shown = run_engine(call), show_engine
+    common.emit_json(result) if as_json else shown(result)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from vtrim.artifacts import Run
 from vtrim.cli import eval_values as values
 from vtrim.cli.common import pick_dtype
+from vtrim.cli.eval_engine_checks import check_engine
+from vtrim.cli.eval_tasks import check_tasks, longest_reply
 from vtrim.errors import InputError, OptionError
 
 if TYPE_CHECKING:
@@ -57,7 +59,7 @@ class EvalCall:
     task_data: Path | None
     allow_code_execution: bool
     num_prompts: int
-    max_new_tokens: int
+    max_new_tokens: int | None
     stop: tuple[str, ...]
     repeats: int
     engine: str
@@ -65,6 +67,7 @@ class EvalCall:
     plain_server: str | None
     server_model: str | None
     engine_python: Path | None
+    request_timeout: float
     dtype: str
     device: str | None
     threads: int
@@ -95,6 +98,8 @@ class EvalCall:
         """Refuses what needs no torch to be told: importing it takes seconds."""
         if "" in self.stop:
             raise OptionError("--stop '': an empty text would end every reply at once.")
+        check_tasks(self)
+        check_engine(self)
         _ = self.artifact, self._rule_options()
         values.draft_tokens(self.num_draft_tokens)
         typed = self._drafting()
@@ -257,7 +262,7 @@ class EvalCall:
                 )
             most = options.depth + 1  # levels below the root's own
         return GenerationSettings(
-            max_new_tokens=self.max_new_tokens,
+            max_new_tokens=longest_reply(self, values.LONGEST_REPLY),
             stop_ids=stop_ids,
             temperature=self.temperature,
             num_draft_tokens=int(most),
@@ -270,13 +275,15 @@ class EvalCall:
 
 
 def result_name(options: Mapping[str, Any]) -> str:
-    """The name of a call's result: as typed, else the rule and, but for EAGLE chains, the drafter.
+    """The name of a call's result: as typed, else rule, drafter and engine.
 
-    options: by key; those that were not typed may be missing.
+    EAGLE's chains and local decoding go without saying. options: by key; those that were not typed
+    may be missing.
     """
     acceptor, drafter = _acceptor_of(options), _drafter_of(options)
     rule = acceptor if drafter == "eagle" else f"{acceptor}-{drafter}"
-    return str(options.get("name") or rule)
+    engine = options.get("engine", values.LOCAL)
+    return str(options.get("name") or (rule if engine == values.LOCAL else f"{rule}-{engine}"))
 
 
 def _acceptor_of(options: Mapping[str, Any]) -> str:

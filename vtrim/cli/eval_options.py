@@ -151,7 +151,12 @@ Prompts = Annotated[
 ]
 NumPrompts = Annotated[int, typer.Option(min=1, help="Prompts at most.", rich_help_panel=_TEXTS)]
 MaxNewTokens = Annotated[
-    int, typer.Option(min=1, help="Longest reply (tokens).", rich_help_panel=_TEXTS)
+    int | None,
+    typer.Option(
+        min=1,
+        help="Longest reply (tokens; default: 128, a task's own).",
+        rich_help_panel=_TEXTS,
+    ),
 ]
 Stop = Annotated[
     list[str] | None,
@@ -163,9 +168,9 @@ Task = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME[:N]",
-        help="A benchmark in place of --prompts, its first N questions (default: --num-prompts), "
-        "repeatable, e.g. --task gsm8k --task mt-bench:40; replies are scored where it has a "
-        "scorer.",
+        help="A benchmark in place of --prompts, N questions of it, each part in turn (default: "
+        "--num-prompts), repeatable, e.g. --task gsm8k --task mt-bench:40; replies are scored "
+        "where it has a scorer. `vtrim tasks` lists them.",
         rich_help_panel=_TEXTS,
     ),
 ]
@@ -222,6 +227,13 @@ EnginePython = Annotated[
     Path | None,
     typer.Option(
         help="Python of the environment that has vLLM (default: this one).",
+        rich_help_panel=_ENGINE,
+    ),
+]
+RequestTimeout = Annotated[
+    float,
+    typer.Option(
+        help="Seconds without a byte from the engine before it is given up.",
         rich_help_panel=_ENGINE,
     ),
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -71,10 +72,13 @@ def provenance(
     import torch
     import transformers
 
+    from vtrim.training.target_weights import weights_fingerprint
+
     return {
         "vtrim": __version__,
         "target": source.name,
         "target_config_fingerprint": fingerprint_json(source.config),
+        "target_weights": weights_fingerprint(source.name, revision=source.revision),
         **drafter,
         "forward": "lean" if lean else "transformers",
         "context_length": context_length,
@@ -83,6 +87,28 @@ def provenance(
         "torch": torch.__version__,
         "transformers": transformers.__version__,
         "machine": platform.processor() or platform.machine(),
+    }
+
+
+def engine_provenance(
+    call: EvalCall, source: TargetSource, draft: Path | None, tasks: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What a serving engine measured, by content. draft: its folder, where it is ours to name."""
+    import platform
+
+    return {
+        "vtrim": __version__,
+        "target": source.name,
+        "target_config_fingerprint": fingerprint_json(source.config),
+        "draft": None if draft is None else str(draft),
+        "draft_fingerprint": None
+        if draft is None
+        else fingerprint_file(draft / "model.safetensors"),
+        "forward": call.engine,
+        "prompts": "held-out rows of the run" if call.prompts is None else str(call.prompts),
+        "prompts_fingerprint": None if call.prompts is None else fingerprint_file(call.prompts),
+        "machine": platform.processor() or platform.machine(),
+        **tasks,
     }
 
 

@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from vtrim.cli import common
 from vtrim.cli.eval_call import EvalCall
+from vtrim.cli.eval_expected import expectations
+from vtrim.cli.eval_prompts import find_prompts
 from vtrim.cli.eval_record import provenance, resolved, write
+from vtrim.cli.eval_tasks import plain_writer, task_numbers
 from vtrim.errors import InputError, OptionError
 from vtrim.models import hub
 from vtrim.vocab import DraftVocab
@@ -22,8 +25,9 @@ if TYPE_CHECKING:
     from vtrim.decoding.engine import Engine
     from vtrim.decoding.generation import GenerationSettings
     from vtrim.decoding.protocol import Drafter
+    from vtrim.evaluation.measure import Measurement
     from vtrim.evaluation.pairing import Decoder, TargetSource
-    from vtrim.evaluation.prompts import Prompt, PromptSource
+    from vtrim.evaluation.prompts import Prompt
     from vtrim.models.target import Target
 
 DEFAULT_TARGET = "smollm2"
@@ -41,6 +45,7 @@ class Loaded:
     prompts: list[Prompt]
     skipped: SkipLog
     settings: GenerationSettings
+    decoder: Decoder
     provenance: dict[str, Any]
 
 
@@ -48,27 +53,17 @@ def run_eval(call: EvalCall) -> dict[str, Any]:
     """Measures and writes eval/NAME.json; the numbers to print."""
     started = time.monotonic()
     loaded = load(call)
-    from vtrim.evaluation.measure import measure, num_generations, warnings_of
+    from vtrim.evaluation.measure import warnings_of
 
     artifact, call = call.artifact, loaded.call
     target, settings = loaded.engine.target, loaded.settings
-    rule, observer = call.make_acceptor(), call.make_observer()
-    total = num_generations(len(loaded.prompts), rule, observed=observer is not None)
-    with common.progress("decoding", total) as advance:
-        measured = measure(
-            loaded.engine,
-            loaded.prompts,
-            settings,
-            call.make_acceptor,
-            advance,
-            batch_size=call.batch_size,
-            observer=observer,
-        )
+    measured = _measure(loaded)
     numbers = measured.result()
     for line in warnings_of(numbers):
         common.warn(line)
     result = {
         **numbers,
+        **task_numbers(loaded.prompts, measured.generations, loaded.engine.tokenizer),
         "prompts_skipped": dict(loaded.skipped.counts),
         "drafter": call.drafter_name,
         "num_draft_tokens": settings.num_draft_tokens,
@@ -82,8 +77,31 @@ def run_eval(call: EvalCall) -> dict[str, Any]:
         "wall_seconds": round(time.monotonic() - started, 3),
         "artifact": str(artifact),
     }
+    result["expected"] = expectations(call.run, loaded.decoder, result)
+    for row in result["missing_tokens"]:
+        row["text"] = loaded.engine.tokenizer.decode([row["id"]])
     write(call.run, result, artifact)
     return result
+
+
+def _measure(loaded: Loaded) -> Measurement:
+    """Every prompt by every rule, as often as asked."""
+    from vtrim.evaluation.measure import MeasureSettings, measure, num_generations
+    from vtrim.evaluation.noise import FixedKernel
+
+    call, prompts = loaded.call, loaded.prompts
+    observer = call.make_observer()
+    how = MeasureSettings(
+        batch_size=call.batch_size,
+        repeats=call.repeats,
+        vocab=loaded.decoder.vocab,
+        kernel=FixedKernel(str(loaded.engine.target.device)),
+        observer=observer,
+    )
+    rule, observed = call.make_acceptor(), observer is not None
+    total = num_generations(len(prompts), rule, observed=observed, repeats=call.repeats)
+    with common.progress("decoding", total) as advance:
+        return measure(loaded.engine, prompts, loaded.settings, call.make_acceptor, advance, how)
 
 
 def load(call: EvalCall) -> Loaded:
@@ -97,23 +115,26 @@ def load(call: EvalCall) -> Loaded:
     call.check()
     options = call.drafter_options()
     folder = call.draft_folder if options.needs_draft else None
-    _check_named(call)
+    check_named(call)
     device = common.pick_device(call.device)
     _prepare(call, device)
-    source = _source(call)
-    reader, prompts = _prompts(call, source, _most_positions(source))
+    source = target_of(call)
+    found = find_prompts(call, source, _most_positions(source))
     call, decoder, engine = _engine(call, source, options, folder, device)
-    if max(len(prompt.ids) for prompt in prompts) >= engine.context_length:  # the draft's is less
-        reader, prompts = _prompts(call, source, engine.context_length)
-    for line in reader.skipped.lines():
+    if max(len(prompt.ids) for prompt in found.prompts) >= engine.context_length:
+        found = find_prompts(call, source, engine.context_length)  # the draft's is less
+    settings = _settings(call, source, engine.context_length)
+    found = found.whole(source, settings.max_new_tokens, plain_writer(engine, settings))
+    for line in found.skipped.lines():
         common.warn(f"prompts skipped, {line}")
     return Loaded(
         call=call,
         engine=engine,
-        prompts=prompts,
-        skipped=reader.skipped,
-        settings=_settings(call, source, engine.context_length),
-        provenance=_provenance(call, source, decoder, engine.context_length),
+        prompts=list(found.prompts),
+        skipped=found.skipped,
+        settings=settings,
+        decoder=decoder,
+        provenance={**_provenance(call, source, decoder, engine.context_length), **found.facts},
     )
 
 
@@ -140,7 +161,7 @@ def _engine(
     return call, decoder, engine
 
 
-def _check_named(call: EvalCall) -> None:
+def check_named(call: EvalCall) -> None:
     """Refuses files and folders that were named and are not there."""
     for name, path in (("prompts", call.prompts), ("draft-vocab", call.draft_vocab)):
         if path is not None and not path.exists():
@@ -214,7 +235,7 @@ def _with_chain(call: EvalCall, decoder: Decoder) -> tuple[EvalCall, Drafter]:
     return chain, make_drafter(chain.drafter_options(), decoder.target, draft=draft)
 
 
-def _source(call: EvalCall) -> TargetSource:
+def target_of(call: EvalCall) -> TargetSource:
     """The target that was typed, else the run's, else the built-in one; says which."""
     from vtrim.evaluation.pairing import TargetSource
 
@@ -257,19 +278,3 @@ def _note_other_vocabulary(call: EvalCall, decoder: Decoder) -> None:
 def _most_positions(source: TargetSource) -> int:
     """Positions of the target, as its config says before it is loaded; the draft's may be fewer."""
     return int(source.config.get("max_position_embeddings") or sys.maxsize)
-
-
-def _prompts(
-    call: EvalCall, source: TargetSource, context_length: int
-) -> tuple[PromptSource, list[Prompt]]:
-    """The prompts that leave room for a reply, and their reader, which knows what was skipped."""
-    from vtrim.chat.render import Renderer
-    from vtrim.evaluation.prompts import PromptSource
-
-    reader = PromptSource(
-        renderer=Renderer(source.tokenizer),
-        context_length=context_length,
-        limit=call.num_prompts,
-    )
-    prompts = reader.from_file(call.prompts) if call.prompts else reader.heldout(call.run)
-    return reader, prompts

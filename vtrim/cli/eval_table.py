@@ -9,6 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from vtrim.cli import common
+from vtrim.cli.eval_lines import statistics
+from vtrim.cli.eval_tasks_table import show_tasks
 
 _COLUMNS = ("rule", "tokens/s", "speed-up", "95 %", "acceptance length", "off arg-max")
 _ENOUGH_POSITIONS = 64
@@ -28,7 +30,8 @@ def show(result: Mapping[str, Any]) -> None:
         _show_price(result, rules)
     if result["diagnosed"]:
         _show_diagnosis(result)
-    for line in (*_positions(rules), *_footnotes(result)):
+    show_tasks(result)
+    for line in (*_positions(rules), *statistics(result, rules), *_footnotes(result)):
         common.results.print(line, markup=False, soft_wrap=True)
 
 

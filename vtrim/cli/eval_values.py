@@ -11,6 +11,10 @@ from vtrim.errors import OptionError
 AUTO = "auto"
 CHAIN_LENGTH = 3
 """Tokens drafted a round unless something else is typed."""
+LONGEST_REPLY = 128
+"""Tokens of a reply unless something else is typed, or a task has its own."""
+LOCAL, VLLM, OPENAI = "local", "vllm", "openai"
+"""What ``--engine`` can be."""
 CPU_TREE = (16, 3, 4)
 """A tree where none was typed: rows of a verification are nearly free on a GPU only."""
 NEEDED_KNOBS = {"fsd-js": "threshold=0.1", "cactus": "delta=0.5"}

@@ -11,17 +11,21 @@ import typer
 from vtrim import __version__
 from vtrim.artifacts import note_command
 from vtrim.cli import common
+from vtrim.cli.compare import compare
 from vtrim.cli.coverage import coverage
 from vtrim.cli.demo import demo
 from vtrim.cli.doctor import doctor
 from vtrim.cli.eval import evaluate
+from vtrim.cli.export import export
 from vtrim.cli.flops import flops
+from vtrim.cli.import_draft import import_command
 from vtrim.cli.recipes import app as recipes
 from vtrim.cli.regenerate import regenerate
 from vtrim.cli.report import report
 from vtrim.cli.run import run_recipe
 from vtrim.cli.search import search
 from vtrim.cli.sweep import sweep
+from vtrim.cli.tasks import tasks
 from vtrim.cli.train_draft import train_draft
 from vtrim.cli.trim import trim
 from vtrim.cli.vocab import app as vocab
@@ -45,12 +49,16 @@ app.command("search")(search)
 app.command("train-draft")(train_draft)
 app.command("eval")(evaluate)
 app.command("evaluate", hidden=True)(evaluate)
+app.command("compare")(compare)
 app.command("sweep")(sweep)
+app.command("tasks")(tasks)
 app.command("report")(report)
 app.command("run")(run_recipe)
 app.command("regenerate")(regenerate)
 app.command("flops")(flops)
 app.command("trim")(trim)
+app.command("export")(export)
+app.command("import")(import_command)
 app.add_typer(vocab, name="vocab")
 app.add_typer(recipes, name="recipes")
 app.command("doctor")(doctor)

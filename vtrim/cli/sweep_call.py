@@ -27,10 +27,9 @@ _NOT_SWEPT: dict[str, Any] = {
     **dict.fromkeys(("heads", "p_drop", "criterion", "correction")),
     "diagnose": False,
     "batch_size": 1,
-    "task_data": None,
-    "allow_code_execution": False,
     "repeats": 1,
     "engine": "local",
+    "request_timeout": 600.0,
     **dict.fromkeys(("server", "plain_server", "server_model", "engine_python")),
 }
 """Options of ``vtrim eval`` that ``--vary`` stands for, or that a sweep has no use for."""

@@ -110,15 +110,14 @@ def _measure(call: SweepCall, loaded: Loaded, log: SweepLog) -> None:
 
 
 def _bench(call: SweepCall, loaded: Loaded) -> Bench:
-    from vtrim.evaluation.answers import answers_of
     from vtrim.evaluation.sweep import Bench
+    from vtrim.evaluation.tasks.grading import grader
 
-    path = call.base.prompts
     prompts, tokenizer = loaded.prompts, loaded.engine.tokenizer
     return Bench(
         engine=loaded.engine,
         prompts=prompts,
-        answers=[None] * len(prompts) if path is None else answers_of(path, prompts),
+        grade=grader(prompts, call.base.prompts),
         decode=lambda ids: str(tokenizer.decode(list(ids), skip_special_tokens=True)),
     )
 
@@ -166,7 +165,7 @@ def _summary(call: SweepCall, loaded: Loaded, points: list[dict[str, Any]]) -> d
         "drafter": call.base.drafter_name,
         "sampler": call.sampler,
         "temperature": temperature,
-        "max_new_tokens": call.base.max_new_tokens,
+        "max_new_tokens": loaded.settings.max_new_tokens,
         "prompts": len(loaded.prompts),
         "prompts_skipped": dict(loaded.skipped.counts),
         "drift_measure": greedy if temperature == 0 else "change of the mean log p [nats/token]",

@@ -44,10 +44,10 @@ def check_output(output: Path, draft: Path, *, force: bool) -> None:
         raise OptionError(f"--output {output}: holds {there[0].name}; --force replaces it.")
 
 
-def remove_other_weights(output: Path) -> None:
+def remove_other_weights(output: Path, kept: str = _KEPT) -> None:
     """Removes what an engine would read in place of, or beside, the weights just written."""
     for path in _weight_files(output):
-        if path.name == _KEPT:
+        if path.name == kept:
             continue
         try:
             path.unlink()

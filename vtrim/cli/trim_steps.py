@@ -201,7 +201,8 @@ def _write(
 ) -> None:
     """The new folder: config with the draft's origin, card, weights in their own dtype."""
     from vtrim.cli.trim_card import origin_lines, trim_card
-    from vtrim.models.layout import draft_config, write_draft
+    from vtrim.models.exporting import imported_config
+    from vtrim.models.layout import write_draft
 
     names = ("target", "target_config_fingerprint", "tokenizer_fingerprint", "data_fingerprint")
     known = {name: draft.provenance[name] for name in names if name in draft.provenance}
@@ -217,11 +218,7 @@ def _write(
         "written": time.strftime("%Y-%m-%d"),
     }
     vocab = resized.draft.vocab
-    config = draft_config(draft.shape, vocab, draft.aux_layer_ids, draft.config, provenance)
-    config["torch_dtype"] = facts["dtype"]
-    for name in ("rope_scaling", "rope_parameters"):
-        if draft.config.get(name):
-            config[name] = draft.config[name]
+    config = imported_config(resized.draft, provenance)
     card = trim_card(facts, known.get("target"), origin_lines(draft.folder))
     write_draft(call.output, resized.draft.tensors, vocab, config, card)
 

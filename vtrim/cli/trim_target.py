@@ -1,18 +1,46 @@
-"""Which target ``vtrim trim`` may ask: the one that was named, else the run's where it fits."""
+"""Which target a command on a draft may ask: the one named, else the run's where it fits."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
-from vtrim.artifacts import fingerprint_json, read_object
+from vtrim.artifacts import Run, fingerprint_json, read_object
 from vtrim.cli import common
 
 if TYPE_CHECKING:
-    from vtrim.cli.trim_steps import TrimCall
     from vtrim.models.importing import ImportTarget
+
+
+class TargetCall(Protocol):
+    """The options of a command that reads a draft and may ask its target."""
+
+    @property
+    def draft(self) -> Path:
+        """The draft's folder."""
+
+    @property
+    def run(self) -> Run:
+        """The run whose target may be it."""
+
+    @property
+    def target(self) -> str | None:
+        """The target that was named."""
+
+    @property
+    def revision(self) -> str | None:
+        """Its revision."""
+
+    @property
+    def trust_remote_code(self) -> bool:
+        """Whether its own code may run."""
+
+    @property
+    def offline(self) -> bool:
+        """Whether only files already here are used."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +80,7 @@ class TrimTarget:
         )
 
 
-def find_target(call: TrimCall) -> TrimTarget | None:
+def find_target(call: TargetCall) -> TrimTarget | None:
     """The target that was named, else the run's where draft and target fit; None without one."""
     if call.target is None:
         return _of_run(call)
@@ -75,7 +103,7 @@ def find_target(call: TrimCall) -> TrimTarget | None:
     )
 
 
-def _of_run(call: TrimCall) -> TrimTarget | None:
+def _of_run(call: TargetCall) -> TrimTarget | None:
     """The run's target with the run's copy of its config: nothing is loaded for it here."""
     entry, path = call.run.read().get("target") or {}, call.draft / "config.json"
     if not entry.get("name") or not call.run.target_config.exists() or not path.is_file():

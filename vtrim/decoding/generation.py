@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from vtrim.decoding.protocol import Proposal, Verdict
+from vtrim.decoding.protocol import ROOT, Proposal, Verdict
 from vtrim.decoding.sampling import arg_max, check_temperature
 from vtrim.decoding.stops import Stops
 from vtrim.errors import OptionError
@@ -47,6 +47,19 @@ class GenerationSettings:
             raise OptionError(f"--top-p {self.top_p:g}: give a share above 0, at most 1 (all).")
 
 
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """What a round's first rejected tokens were rejected for.
+
+    position: drafted tokens kept before them; token: the target's own in their place; likeliest:
+    whether one of them is the target's arg-max, so that a draw or the rule's noise rejected it.
+    """
+
+    position: int
+    token: int
+    likeliest: bool
+
+
 @dataclass(frozen=True, kw_only=True)
 class Generation:
     """A reply and what each round gave.
@@ -54,7 +67,8 @@ class Generation:
     tokens: the reply, its stop token included, the prefill token first; drafted and accepted: one
     number a round, the depth of what was drafted and how much of it was kept, tokens behind an
     accepted stop counted in neither; nodes: tokens drafted in each round, all branches counted;
-    reasons: why drafted tokens passed; off_argmax: tokens of the rounds that differ from the
+    rejections: one of each round that rejected a drafted token before the reply ended; reasons:
+    why drafted tokens passed; off_argmax: tokens of the rounds that differ from the
     target's arg-max after the same prefix; log_prob: sum of the target's own log p of these tokens
     at temperature 1 [nats]; seconds [s] of ``prefill``, ``draft``, ``verify``, ``accept`` and
     ``other``, of a batch's round the sequence's equal share; finish_reason: ``stop`` behind a stop
@@ -68,6 +82,7 @@ class Generation:
     off_argmax: int
     seconds: dict[str, float]
     nodes: tuple[int, ...] = ()
+    rejections: tuple[Rejection, ...] = ()
     log_prob: float = 0.0
     finish_reason: str = "length"
 
@@ -106,6 +121,7 @@ class SequenceState:
     drafted: list[int] = field(default_factory=list)
     accepted: list[int] = field(default_factory=list)
     nodes: list[int] = field(default_factory=list)
+    rejected: list[tuple[int, int, Tensor]] = field(default_factory=list)
     reasons: Counter[str] = field(default_factory=Counter)
     seconds: dict[str, float] = field(default_factory=dict)
     off_argmax: Tensor | int = 0  # on the target's device: read once, at the end
@@ -140,14 +156,22 @@ class SequenceState:
         self.reasons.update(verdict.reasons[:count])
         return emitted
 
-    def note(self, logits: Tensor, verdict: Verdict, emitted: list[int]) -> None:
+    def note(
+        self, logits: Tensor, proposal: Proposal, verdict: Verdict, emitted: list[int]
+    ) -> None:
         """Counts how the emitted tokens stand under the target's own law. logits: [N+1, V]."""
         rows = [0, *(node + 1 for node in verdict.path)][: len(emitted)]
         chain = verdict.path == tuple(range(len(verdict.path)))
         own = logits[: len(emitted)] if chain else logits[rows]
         tokens = torch.tensor(emitted, device=logits.device)
-        self.off_argmax = self.off_argmax + (arg_max(own) != tokens).sum()
+        best = arg_max(own)
+        self.off_argmax = self.off_argmax + (best != tokens).sum()
         self.log_prob = self.log_prob + own.log_softmax(-1).gather(1, tokens[:, None]).sum()
+        rejected = proposal.children.get(verdict.path[-1] if verdict.path else ROOT, [])
+        if rejected and len(emitted) > len(verdict.path):  # else an accepted stop ended the reply
+            drafted = torch.tensor([proposal.ids[node] for node in rejected], device=best.device)
+            likeliest = (drafted == best[-1]).any()
+            self.rejected.append((len(verdict.path), verdict.next_token, likeliest))
 
     def finish(self) -> Generation:
         """The reply and its counts."""
@@ -156,6 +180,7 @@ class SequenceState:
             drafted=tuple(self.drafted),
             accepted=tuple(self.accepted),
             nodes=tuple(self.nodes),
+            rejections=tuple(Rejection(at, token, bool(top)) for at, token, top in self.rejected),
             reasons=dict(self.reasons),
             off_argmax=int(self.off_argmax),
             log_prob=float(self.log_prob),

@@ -66,8 +66,9 @@ class Rounds:
         ]
         self.watch.lap("other", ledgers)
 
-        for sequence, view, verdict, new in zip(self.live, views, verdicts, emitted, strict=True):
-            sequence.note(view.logits, verdict, new)
+        rows = zip(self.live, proposals, views, verdicts, emitted, strict=True)
+        for sequence, proposal, view, verdict, new in rows:
+            sequence.note(view.logits, proposal, verdict, new)
             self._tell(sequence, new)
         self.watch.skip()
 

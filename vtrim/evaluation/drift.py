@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from vtrim.decoding.generation import Generation
-from vtrim.evaluation.metrics import paired_interval
+from vtrim.evaluation.bootstrap import Groups, paired_interval
 
 
 def mean_log_prob(generations: Sequence[Generation]) -> float | None:
@@ -30,13 +30,14 @@ def log_prob_change(rule: Sequence[Generation], plain: Sequence[Generation]) -> 
 
 
 def log_prob_interval(
-    rule: Sequence[Generation], plain: Sequence[Generation]
+    rule: Sequence[Generation], plain: Sequence[Generation], groups: Groups = None
 ) -> tuple[float, float] | None:
     """95 % bootstrap interval of the change in mean log p; None below 5 prompts."""
     pairs = zip(rule, plain, strict=True)
     return paired_interval(
         [(a.log_prob, a.emitted, b.log_prob, b.emitted) for a, b in pairs],
         lambda its, tokens, own, plain_tokens: its / tokens - own / plain_tokens,
+        groups,
     )
 
 
@@ -73,13 +74,16 @@ def prefix_tokens(
 
 
 def drift(
-    rule: Sequence[Generation], plain: Sequence[Generation], temperature: float
+    rule: Sequence[Generation],
+    plain: Sequence[Generation],
+    temperature: float,
+    groups: Groups = None,
 ) -> dict[str, Any]:
     """The fields that a result shows for a rule."""
     return {
         "mean_log_prob": mean_log_prob(rule),
         "log_prob_change": log_prob_change(rule, plain),
-        "log_prob_change_interval": log_prob_interval(rule, plain),
+        "log_prob_change_interval": log_prob_interval(rule, plain, groups),
         "plain_prefix_share": prefix_share(rule, plain, temperature),
         "plain_prefix_tokens": prefix_tokens(rule, plain, temperature),
     }

@@ -1,30 +1,39 @@
 """Plain decoding, exact acceptance and a chosen rule on the same prompts, in one process.
 
-The order of the rules rotates from batch to batch, so that a machine that slows down or warms up
-during the run favours none of them.
+The order of the rules rotates from batch to batch and from repeat to repeat, so that a machine that
+slows down or warms up during the run favours none of them. Of repeats, which decode the same
+replies again, each prompt's median run counts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from vtrim.decoding.acceptors import exact_acceptor
 from vtrim.decoding.engine import Engine
 from vtrim.decoding.generation import Generation, GenerationSettings
 from vtrim.decoding.protocol import Acceptor
-from vtrim.evaluation.drift import common_prefix, drift, mean_log_prob
+from vtrim.evaluation import causes
+from vtrim.evaluation.compare import compare_rows
+from vtrim.evaluation.drift import drift, mean_log_prob
 from vtrim.evaluation.metrics import (
     RuleMetrics,
     identical_share,
     median_of,
     public,
+    rate_intervals,
     ratio,
     speedup_interval,
     speedups,
 )
-from vtrim.evaluation.prompts import Prompt
+from vtrim.evaluation.noise import FixedKernel, noise
+from vtrim.evaluation.prompt_rows import prompt_rows
+from vtrim.evaluation.prompts import Prompt, batches
+from vtrim.evaluation.repeats import Runs, by_repeat, medians, same_replies
+from vtrim.vocab import DraftVocab
 
 PLAIN, EXACT, CHOSEN = "plain", "exact", "chosen"
 MIN_AGREEMENT = 0.8  # below it dropout noise drowns the target's own choice (MATH.md section 6)
@@ -36,16 +45,29 @@ Rules = Mapping[str, Acceptor | None]
 
 @dataclass(frozen=True)
 class Measurement:
-    """The generations of each rule, in the order of the prompts.
+    """What each rule generated in every repeat, in the order of the prompts.
 
-    judge: the acceptor whose notes of its judgements are shown.
+    judge: the acceptor whose notes of its judgements are shown; vocab: what the drafter can write,
+    None for all; kernel: times of the fixed kernel between the prompts [s].
     """
 
     prompts: Sequence[Prompt]
     settings: GenerationSettings
     acceptor: Acceptor
-    generations: dict[str, list[Generation]]
+    runs: Runs
     judge: Acceptor
+    vocab: DraftVocab | None = None
+    kernel: Sequence[float] = ()
+
+    @cached_property
+    def generations(self) -> dict[str, list[Generation]]:
+        """The median run of each prompt, by rule."""
+        return medians(self.runs)
+
+    @cached_property
+    def groups(self) -> list[str]:
+        """What prompts stand together in an interval: the turns of one row of the data."""
+        return [str(prompt.origin) for prompt in self.prompts]
 
     def result(self) -> dict[str, Any]:
         """The numbers of ``vtrim eval`` that come from decoding."""
@@ -55,7 +77,7 @@ class Measurement:
             "lossless": self.acceptor.lossless,
             "decodes_as_greedy": self._decodes_as_greedy,
             "prompts": len(self.prompts),
-            **({"exact": self._rule(EXACT)} if EXACT in self.generations else {}),
+            **self._exact(),
             **self._rule(CHOSEN),
             "plain_tokens_per_second": base.tokens_per_second,
             "plain": {
@@ -64,9 +86,33 @@ class Measurement:
                 "seconds": base.seconds,
                 "off_argmax_share": base.off_argmax_share,
                 "mean_log_prob": mean_log_prob(self.generations[PLAIN]),
+                "generated_coverage": causes.coverage(self.generations[PLAIN], self.vocab),
+                **rate_intervals(self.generations[PLAIN], self.groups),
             },
+            "missing_tokens": causes.missing(self.generations[PLAIN], self.vocab),
             **_judgements(self.judge),
-            "per_prompt": self._per_prompt(),
+            **self._repeated(),
+            "per_prompt": self._rows(CHOSEN),
+        }
+
+    def _exact(self) -> dict[str, Any]:
+        """Exact acceptance beside a lossy rule, and that rule against it."""
+        if EXACT not in self.generations:
+            return {}
+        found = compare_rows(self._rows(EXACT), self._rows(CHOSEN), (EXACT, self.acceptor.name))
+        return {
+            "exact": self._rule(EXACT),
+            "against_exact": [one.to_dict() for one in found],
+        }
+
+    def _repeated(self) -> dict[str, Any]:
+        """How often all was measured, and how far the repeats lie apart."""
+        rows = by_repeat(self.runs, PLAIN, {EXACT: "exact", CHOSEN: "chosen"})
+        return {
+            "repeats": len(rows),
+            "by_repeat": rows,
+            "same_replies": same_replies(self.runs, CHOSEN),
+            "noise": noise([row["plain_tokens_per_second"] for row in rows], self.kernel),
         }
 
     @property
@@ -79,37 +125,38 @@ class Measurement:
         """A rule's own numbers, and its speed and replies against plain decoding's."""
         rule, plain = self.generations[name], self.generations[PLAIN]
         metrics, base = RuleMetrics.of(rule), RuleMetrics.of(plain)
+        heat = self.settings.temperature
         return {
             **public(metrics),
+            **rate_intervals(rule, self.groups),
             "speedup": ratio(metrics.tokens_per_second, base.tokens_per_second),
-            "speedup_interval": speedup_interval(rule, plain),
+            "speedup_interval": speedup_interval(rule, plain, self.groups),
             "speedup_median": median_of(speedups(rule, plain)),
-            "identical_to_plain": identical_share(rule, plain, self.settings.temperature),
-            **drift(rule, plain, self.settings.temperature),
+            "identical_to_plain": identical_share(rule, plain, heat),
+            **drift(rule, plain, heat, self.groups),
+            **causes.rejections(rule, self.vocab),
+            "generated_coverage": causes.coverage(rule, self.vocab),
+            **({"per_prompt": self._rows(name)} if name == EXACT else {}),
         }
 
-    def _per_prompt(self) -> list[dict[str, Any]]:
-        rows = []
-        pairs = zip(self.prompts, self.generations[CHOSEN], self.generations[PLAIN], strict=True)
-        for prompt, chosen, plain in pairs:
-            rows.append(
-                {
-                    "origin": str(prompt.origin),
-                    "prompt_tokens": len(prompt.ids),
-                    "tokens": len(chosen.tokens),
-                    "rounds": chosen.rounds,
-                    "acceptance_length": ratio(chosen.emitted, chosen.rounds),
-                    "seconds": chosen.decode_seconds,
-                    "plain_tokens": len(plain.tokens),
-                    "plain_seconds": plain.decode_seconds,
-                    "identical_to_plain": chosen.tokens == plain.tokens,
-                    "common_prefix": common_prefix(chosen.tokens, plain.tokens),
-                    "log_prob": chosen.log_prob,
-                    "plain_log_prob": plain.log_prob,
-                    "finish_reason": chosen.finish_reason,
-                }
-            )
-        return rows
+    def _rows(self, name: str) -> list[dict[str, Any]]:
+        rule, plain = self.generations[name], self.generations[PLAIN]
+        return prompt_rows(self.prompts, rule, plain, self.vocab)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasureSettings:
+    """How is measured. batch_size: prompts decoded together; repeats: times that all is decoded.
+
+    vocab: what the drafter can write, None for all; kernel: timed between the prompts; observer:
+    the chosen rule once more, which notes so much that its pass is timed in nothing.
+    """
+
+    batch_size: int = 1
+    repeats: int = 1
+    vocab: DraftVocab | None = None
+    kernel: FixedKernel | None = None
+    observer: Acceptor | None = None
 
 
 def measure(
@@ -118,38 +165,67 @@ def measure(
     settings: GenerationSettings,
     make: Callable[[], Acceptor],
     advance: Callable[[int], None],
-    batch_size: int = 1,
-    observer: Acceptor | None = None,
+    how: MeasureSettings | None = None,
 ) -> Measurement:
     """Decodes every prompt by every rule; ``make`` gives a fresh acceptor of the chosen rule.
 
-    ``batch_size`` prompts are decoded together; ``advance`` is told of finished generations.
-    observer: the chosen rule once more, which notes so much that its pass is timed in nothing.
+    ``advance`` is told of finished generations.
     """
-    brief = replace(settings, max_new_tokens=min(_WARM_UP_TOKENS, settings.max_new_tokens))
-    for acceptor in _rules(make(), settings).values():  # its counts are thrown away
-        _decode(engine, prompts[:batch_size], brief, acceptor, 0)
+    how = how or MeasureSettings()
+    _warm_up(engine, prompts, settings, make(), how.batch_size)
     chosen = make()
-    rules = _rules(chosen, settings)
-    names = list(rules)
-    generations: dict[str, list[Generation]] = {name: [] for name in names}
-    for start in range(0, len(prompts), batch_size):
-        batch = prompts[start : start + batch_size]
-        turn = start // batch_size % len(names)
-        for name in names[turn:] + names[:turn]:
-            generations[name] += _decode(engine, batch, settings, rules[name], start)
+    runs: list[dict[str, list[Generation]]] = []
+    for repeat in range(how.repeats):
+        # A fresh rule each time: one that fits its noise as it goes decodes the same replies again.
+        rules = _rules(chosen if repeat == 0 else make(), settings)
+        names = list(rules)
+        run: dict[str, list[Generation]] = {name: [] for name in names}
+        for index, (start, batch) in enumerate(batches(prompts, how.batch_size)):
+            if how.kernel is not None:
+                how.kernel.look()
+            turn = (index + repeat) % len(names)
+            for name in names[turn:] + names[:turn]:
+                run[name] += _decode(engine, batch, settings, rules[name], start)
+                advance(len(batch))
+        runs.append(run)
+    if how.observer is not None:
+        for start, batch in batches(prompts, how.batch_size):
+            _decode(engine, batch, settings, how.observer, start)
             advance(len(batch))
-    if observer is not None:
-        for start in range(0, len(prompts), batch_size):
-            batch = prompts[start : start + batch_size]
-            _decode(engine, batch, settings, observer, start)
-            advance(len(batch))
-    return Measurement(prompts, settings, chosen, generations, observer or chosen)
+    looks = () if how.kernel is None else tuple(how.kernel.seconds)
+    return Measurement(prompts, settings, chosen, runs, how.observer or chosen, how.vocab, looks)
 
 
-def num_generations(num_prompts: int, acceptor: Acceptor, *, observed: bool = False) -> int:
+def _warm_up(
+    engine: Engine,
+    prompts: Sequence[Prompt],
+    settings: GenerationSettings,
+    acceptor: Acceptor,
+    batch_size: int,
+) -> None:
+    """Decodes a few tokens of the first prompts by every rule, for nothing."""
+    _, first = next(batches(prompts, batch_size))
+    for rule in _rules(acceptor, settings).values():
+        _decode(engine, first, settings, rule, 0, most=_WARM_UP_TOKENS)
+
+
+def limited(
+    settings: GenerationSettings, prompt: Prompt, most: int | None = None
+) -> GenerationSettings:
+    """The settings with a prompt's own limits; most: no reply is longer than that."""
+    length = prompt.max_new_tokens or settings.max_new_tokens
+    return replace(
+        settings,
+        max_new_tokens=length if most is None else min(length, most),
+        stop_strings=(*settings.stop_strings, *prompt.stop),
+    )
+
+
+def num_generations(
+    num_prompts: int, acceptor: Acceptor, *, observed: bool = False, repeats: int = 1
+) -> int:
     """How often ``measure`` will advance."""
-    return num_prompts * ((2 if acceptor.lossless else 3) + observed)
+    return num_prompts * ((2 if acceptor.lossless else 3) * repeats + observed)
 
 
 def warnings_of(result: Mapping[str, Any]) -> list[str]:
@@ -186,8 +262,13 @@ def _decode(
     settings: GenerationSettings,
     acceptor: Acceptor | None,
     first: int,
+    most: int | None = None,
 ) -> list[Generation]:
-    """Replies to prompts that are decoded together; ``first``: index of the first of them."""
+    """Replies to prompts of the same limits that are decoded together.
+
+    first: index of the first of them; most: no reply is longer than that.
+    """
+    settings = limited(settings, prompts[0], most)
     ids = [prompt.ids for prompt in prompts]
     return engine.decode_many(ids, settings, acceptor, batch_size=len(prompts), first_prompt=first)
 

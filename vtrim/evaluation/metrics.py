@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from vtrim.decoding.generation import Generation
+from vtrim.evaluation.bootstrap import Groups, paired_interval
 
 PHASES = ("draft", "verify", "accept", "other")
-_RESAMPLES = 2000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +102,7 @@ def median_of(values: Sequence[float]) -> float | None:
 
 
 def speedup_interval(
-    rule: Sequence[Generation], plain: Sequence[Generation]
+    rule: Sequence[Generation], plain: Sequence[Generation], groups: Groups = None
 ) -> tuple[float, float] | None:
     """95 % bootstrap interval of the speed-up over plain decoding; None below 5 prompts."""
     pairs = zip(rule, plain, strict=True)
@@ -112,28 +111,28 @@ def speedup_interval(
         lambda tokens, seconds, plain_tokens, plain_seconds: (
             (tokens / seconds) / (plain_tokens / plain_seconds)
         ),
+        groups,
     )
 
 
-def paired_interval(
-    parts: Sequence[tuple[float, ...]], value: Callable[..., npt.NDArray[np.float64]]
-) -> tuple[float, float] | None:
-    """95 % bootstrap interval of a value of sums over prompts: prompts drawn anew, in pairs.
+def rate_intervals(generations: Sequence[Generation], groups: Groups = None) -> dict[str, Any]:
+    """Seconds per token, and the 95 % bootstrap intervals of a rule's own rates.
 
-    parts: the summands of each prompt; value: from their sums, an array a column. None below 5
-    prompts, which are too few to say.
+    seconds_per_token: mean over prompts of the rounds' time per emitted token [s/token], each
+    prompt counting the same, where tokens_per_second weighs prompts by their time.
     """
-    if len(parts) < 5:
-        return None
-    table = np.array(parts, dtype=np.float64)
-    draws = np.random.default_rng(0).integers(len(table), size=(_RESAMPLES, len(table)))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        values = value(*table[draws].sum(axis=1).T)
-    values = values[np.isfinite(values)]
-    if not values.size:
-        return None
-    low, high = np.quantile(values, (0.025, 0.975)).tolist()
-    return low, high
+    paces = [(g.decode_seconds / g.emitted, 1.0) for g in generations if g.emitted]
+    of_paces = None if groups is None else [
+        group for group, g in zip(groups, generations, strict=True) if g.emitted
+    ]  # fmt: skip
+    lengths = [(g.emitted, g.rounds) for g in generations]
+    speeds = [(g.emitted, g.decode_seconds) for g in generations]
+    return {
+        "acceptance_length_interval": paired_interval(lengths, np.divide, groups),
+        "tokens_per_second_interval": paired_interval(speeds, np.divide, groups),
+        "seconds_per_token": float(np.mean([pace for pace, _ in paces])) if paces else None,
+        "seconds_per_token_interval": paired_interval(paces, np.divide, of_paces),
+    }
 
 
 def identical_share(

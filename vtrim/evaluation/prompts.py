@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +38,16 @@ _ACCEPTED = (
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """Token ids that a reply is to follow, and where they came from."""
+    """Token ids that a reply is to follow, and where they came from.
+
+    max_new_tokens: of the reply, None for the settings' own; stop: texts that end it, beside the
+    settings' own.
+    """
 
     ids: tuple[int, ...]
     origin: Origin
+    max_new_tokens: int | None = None
+    stop: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +74,7 @@ class PromptSource:
         rows = read_rows(path, skipped=self.skipped)
         prompts = ((origin, self._row_ids(row, origin)) for origin, row in rows)
         try:
-            return self._first_usable(prompts, str(path))
+            return self.first_usable(prompts, str(path))
         except InputError as error:  # eval leaves no bad rows out
             raise InputError(str(error).replace(LEAVE_OUT, "")) from error
 
@@ -83,7 +90,7 @@ class PromptSource:
         held.sort(key=_content_hash)
         rows = ((c.origin, self._conversation_ids(c)) for c in held)
         where = f"the held-out conversations of {run.manifest}"
-        return self._first_usable(_distinct(rows), where)
+        return self.first_usable(_distinct(rows), where)
 
     def _row_ids(self, row: Any, origin: Origin) -> Ids | RowError:
         """The ids of a row's prompt, or why it has none."""
@@ -92,7 +99,7 @@ class PromptSource:
             if isinstance(text, str):
                 check_unicode(text)
                 return self.renderer.encode_text(text) if text.strip() else []
-            conversation = _conversation_of(row, origin)
+            conversation = asked_in(row, origin)
             check_text(conversation)
             return self._conversation_ids(conversation)
         except RowError as error:
@@ -119,20 +126,19 @@ class PromptSource:
         except RowError as error:
             return error
 
-    def _first_usable(
+    def first_usable(
         self, rows: Iterable[tuple[Origin, Ids | RowError]], where: str
     ) -> list[Prompt]:
+        """The first prompts that can be answered, at most ``limit``; where: named in the error.
+
+        Raises:
+            InputError: there are none.
+        """
         prompts: list[Prompt] = []
         for origin, ids in rows:
-            if isinstance(ids, RowError):
-                self.skipped.add(ids.reason, origin, ids.detail)
-            elif not ids:
-                self.skipped.add("empty prompt", origin)
-            elif len(ids) >= self.context_length:
-                detail = f"{len(ids)} tokens for {self.context_length} positions, reply included"
-                self.skipped.add("prompt longer than the context", origin, detail)
-            else:
-                prompts.append(Prompt(tuple(ids), origin))
+            kept = self.usable(origin, ids)
+            if kept is not None:
+                prompts.append(Prompt(kept, origin))
                 if len(prompts) == self.limit:
                     break
         if not prompts:
@@ -140,8 +146,32 @@ class PromptSource:
             raise InputError(f"{where}: no prompt can be answered ({reasons}).")
         return prompts
 
+    def usable(self, origin: Origin, ids: Ids | RowError) -> tuple[int, ...] | None:
+        """The ids, where they leave room for a reply; else None, and they are noted as skipped."""
+        if isinstance(ids, RowError):
+            self.skipped.add(ids.reason, origin, ids.detail)
+        elif not ids:
+            self.skipped.add("empty prompt", origin)
+        elif len(ids) >= self.context_length:
+            detail = f"{len(ids)} tokens for {self.context_length} positions, reply included"
+            self.skipped.add("prompt longer than the context", origin, detail)
+        else:
+            return tuple(ids)
+        return None
 
-def _conversation_of(row: Any, origin: Origin) -> Conversation:
+
+def batches(prompts: Sequence[Prompt], batch_size: int) -> Iterator[tuple[int, Sequence[Prompt]]]:
+    """Neighbours with the same limits, at most ``batch_size``, and the first one's index."""
+    start = 0
+    for _, alike in groupby(prompts, key=lambda prompt: (prompt.max_new_tokens, prompt.stop)):
+        run = list(alike)
+        for first in range(0, len(run), batch_size):
+            batch = run[first : first + batch_size]
+            yield start, batch
+            start += len(batch)
+
+
+def asked_in(row: Any, origin: Origin) -> Conversation:
     """The conversation in a row, else the user's text alone that asks for a reply.
 
     Raises:
@@ -154,7 +184,8 @@ def _conversation_of(row: Any, origin: Origin) -> Conversation:
             raise
         text = _question(row)
         if text is not None:
-            return conversation_of({"messages": [{"role": "user", "content": text}]}, origin)
+            turn = {"role": "user", "content": text}
+            return conversation_of({"messages": [turn], "tools": row.get("tools")}, origin)
         if "--map" not in error.detail:  # an option of coverage
             raise
         raise RowError(error.reason, f"columns {listed(row)}: {_ACCEPTED}") from error

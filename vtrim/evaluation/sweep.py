@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from typing import Any
 
 from vtrim.decoding.engine import Engine
 from vtrim.decoding.generation import Generation, GenerationSettings
 from vtrim.decoding.protocol import Acceptor
-from vtrim.evaluation.answers import score
 from vtrim.evaluation.drift import mean_log_prob
+from vtrim.evaluation.measure import limited
 from vtrim.evaluation.metrics import RuleMetrics, identical_share, ratio, speedup_interval
 from vtrim.evaluation.prompts import Prompt
+from vtrim.evaluation.tasks.grading import Grader
 
 _WARM_UP_TOKENS = 8
 HOW = (
@@ -24,11 +24,11 @@ HOW = (
 
 @dataclass(frozen=True, kw_only=True)
 class Bench:
-    """What every point of a sweep shares. answers: of the prompts; decode: ids to text."""
+    """What every point of a sweep shares. grade: scores the replies; decode: ids to text."""
 
     engine: Engine
     prompts: Sequence[Prompt]
-    answers: Sequence[Decimal | None]
+    grade: Grader
     decode: Callable[[Sequence[int]], str]
 
     def measure(
@@ -48,11 +48,12 @@ class Bench:
         rule: list[Generation] = []
         plain: list[Generation] = []
         for index, prompt in enumerate(self.prompts):
+            own = limited(settings, prompt)
             for ours in ((True, False), (False, True))[index % 2]:
                 if ours:
-                    rule.append(self.engine.decode(prompt.ids, settings, acceptor, prompt=index))
+                    rule.append(self.engine.decode(prompt.ids, own, acceptor, prompt=index))
                 else:
-                    plain.append(self.engine.decode_plain(prompt.ids, settings, prompt=index))
+                    plain.append(self.engine.decode_plain(prompt.ids, own, prompt=index))
                 advance(1)
         return self._numbers(rule, plain, settings.temperature, acceptor)
 
@@ -84,7 +85,7 @@ class Bench:
         }
 
     def _score(self, generations: Sequence[Generation]) -> float | None:
-        return score([self.decode(g.tokens) for g in generations], self.answers)
+        return self.grade([self.decode(g.tokens) for g in generations])
 
 
 def _noise(acceptor: Acceptor) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -100,13 +100,29 @@ def rope_scaling(flat: Mapping[str, Any]) -> str | None:
     return None
 
 
-def layout_name(config: Mapping[str, Any], tensors: Iterable[str]) -> str:
+def verifier_name(config: Mapping[str, Any]) -> str | None:
+    """The target that speculators' config names; None elsewhere."""
+    part: Any = config
+    for key in ("speculators_config", "verifier", "name_or_path"):
+        part = part.get(key) if isinstance(part, Mapping) else None
+    return part if isinstance(part, str) and part else None
+
+
+def layout_name(config: Mapping[str, Any], tensors: Collection[str]) -> str:
     """Whose layout a checkpoint has, for people to read."""
-    if "vtrim" in config:
-        return "vtrim"
     if isinstance(config.get("transformer_layer_config"), Mapping):
         return "speculators"
     if any(name.removeprefix("model.").startswith("layers.0.") for name in tensors):
-        return "ModelOpt"
-    eagle3 = "LlamaForCausalLMEagle3" in (config.get("architectures") or ())
-    return "SpecForge" if eagle3 else "EAGLE"
+        return "ModelOpt" if "t2d" not in tensors else "vLLM"
+    if "vtrim" in config:
+        return "vtrim"
+    named = config.get("architectures") or ()
+    known = {"LlamaForCausalLMEagle3": "SpecForge", "Eagle3LlamaForCausalLM": "AngelSlim"}
+    return next((project for name, project in known.items() if name in named), "EAGLE")
+
+
+def ignored_base(layout: str, flat: Mapping[str, Any]) -> float | None:
+    """The RoPE base in a config whose trainer takes 10,000 whatever it says; None elsewhere."""
+    base = flat.get("rope_theta")
+    trained_plain = layout in ("EAGLE", "AngelSlim") and isinstance(base, int | float)
+    return base if trained_plain and base != 10000 else None

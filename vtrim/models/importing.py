@@ -25,8 +25,9 @@ from vtrim.models.foreign_config import (
     flat_config,
     layout_name,
     read_config,
-    rope_scaling,
+    verifier_name,
 )
+from vtrim.models.import_notes import note_config
 from vtrim.models.mapping import FoundVocab
 from vtrim.models.target import FLOATS
 from vtrim.models.variants import refuse_variants
@@ -65,7 +66,8 @@ class ImportedDraft:
     tensors: every weight of Eagle3Draft, head rows in ascending order of the target ids.
     config: the draft's own, nested parts flattened. shape: its num_target_layers is 0 where
     neither config nor target told it. aux_layer_ids: hidden_states indices; None where the
-    config names none, so that engines take their default. notes: what was converted.
+    config names none, so that engines take their default. notes: what was converted. verifier: the
+    target that speculators' config names.
     """
 
     folder: Path
@@ -76,6 +78,7 @@ class ImportedDraft:
     tensors: dict[str, Tensor]
     aux_layer_ids: tuple[int, int, int] | None
     notes: tuple[str, ...]
+    verifier: str | None = None
 
     @property
     def dtype(self) -> torch.dtype:
@@ -87,6 +90,12 @@ class ImportedDraft:
         """What vtrim noted when it wrote the draft; empty for drafts of others."""
         found = self.config.get("vtrim")
         return found if isinstance(found, dict) else {}
+
+    @property
+    def target_name(self) -> str | None:
+        """The target that the draft names, in vtrim's note or in speculators' config."""
+        named = self.provenance.get("target") or self.verifier
+        return str(named) if named else None
 
 
 def import_draft(
@@ -121,7 +130,8 @@ def import_draft(
     tensors[HEAD] = _head(checkpoint, names, found, target, notes)
     if found.meaning == "absolute":
         notes.append("d2t held absolute ids, read as such")
-    _note_config(flat, rope_theta, names, vocab, notes)
+    layout = layout_name(config, checkpoint.names)
+    note_config(flat, layout, rope_theta, names, vocab, notes)
     shape = _shape(flat, tensors, vocab, target, rope_theta, origin)
     _check_target(shape, target, origin)
     check_tensors(tensors, shape, vocab, origin)
@@ -133,7 +143,7 @@ def import_draft(
         flat["rope_scaling"] = flat["rope_parameters"] = None
     return ImportedDraft(
         folder=folder,
-        layout=layout_name(config, checkpoint.names),
+        layout=layout,
         config=flat,
         shape=shape,
         vocab=vocab,
@@ -141,6 +151,7 @@ def import_draft(
         aux_layer_ids=aux_layer_ids
         or named_aux_layers(config, shape.num_target_layers, str(folder / "config.json"), notes),
         notes=tuple(notes),
+        verifier=verifier_name(config),
     )
 
 
@@ -269,29 +280,3 @@ def _check_target(shape: DraftShape, target: ImportTarget | None, origin: str) -
             raise InputError(
                 f"{origin}: made for another target: {its:,} {what}, {target.name} has {wanted:,}."
             )
-
-
-def _note_config(
-    flat: dict[str, Any],
-    rope_theta: float | None,
-    names: Mapping[str, str],
-    vocab: DraftVocab,
-    notes: list[str],
-) -> None:
-    """Says what of the config or the file is left out, set right or carried along."""
-    size = flat.get("vocab_size")
-    if size is not None and size != vocab.target_vocab_size:
-        notes.append(
-            f"config.json says vocab_size {size:,}; V is {vocab.target_vocab_size:,}, by the "
-            "weights or the target"
-        )
-    if flat.get("tie_word_embeddings"):
-        notes.append("tie_word_embeddings was true; the draft keeps its own head")
-    if any(name.startswith("embed_tokens") for name in names):
-        notes.append("embed_tokens left out: the draft reads the target's")
-    scaling = rope_scaling(flat)
-    if scaling is not None and rope_theta is None:
-        notes.append(
-            f"rope scaling '{scaling}' is carried along; vtrim's own decoder cannot apply it "
-            "(--rope-theta writes a plain base)"
-        )

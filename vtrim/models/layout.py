@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vtrim.artifacts import atomic_path, write_json
+from vtrim.artifacts import atomic_path, write_json, write_text
 from vtrim.errors import InputError
 from vtrim.models.aux_layers import AuxLayers, default_aux_layers, named_aux_layers
 from vtrim.models.draft import Eagle3Draft
@@ -116,25 +116,42 @@ def write_draft(
         InputError: the folder cannot be made, or the disk is full; no file is left under a final
             name half-written.
     """
-    from safetensors.torch import save
-
     tensors = dict(weights)
     if not vocab.is_full:
         tensors["d2t"] = torch.from_numpy(vocab.d2t)
         tensors["t2d"] = torch.from_numpy(vocab.t2d)
+    write_files(folder, config, {"README.md": card}, WEIGHTS, weights_bytes(tensors))
+
+
+def weights_bytes(tensors: Mapping[str, Tensor]) -> bytes:
+    """The safetensors file of ``tensors``; the same tensors give the same bytes."""
+    from safetensors.torch import save
+
+    return save(dict(tensors), metadata={"format": "pt"})
+
+
+def write_files(
+    folder: Path, config: dict[str, Any], texts: Mapping[str, str], name: str, weights: bytes
+) -> None:
+    """Writes ``config.json``, ``texts`` by their names, and last the weights under ``name``.
+
+    Raises:
+        InputError: the folder cannot be made, or the disk is full; no file is left under a final
+            name half-written.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"{folder}: cannot be made ({error.strerror or error}).") from error
-    needed, free = sum(t.nbytes for t in tensors.values()), shutil.disk_usage(folder).free
+    needed, free = len(weights), shutil.disk_usage(folder).free
     if needed > free:
         raise InputError(f"{folder}: the draft needs {needed} bytes, the disk has {free} free.")
-    (folder / WEIGHTS).unlink(missing_ok=True)  # never an older draft's under this config
+    (folder / name).unlink(missing_ok=True)  # never an older draft's under this config
     write_json(folder / "config.json", config)
-    with atomic_path(folder / "README.md") as temporary:
-        temporary.write_text(card, encoding="utf-8")
-    with atomic_path(folder / WEIGHTS) as temporary:
-        temporary.write_bytes(save(tensors, metadata={"format": "pt"}))
+    for file, text in texts.items():
+        write_text(folder / file, text)
+    with atomic_path(folder / name) as temporary:
+        temporary.write_bytes(weights)
 
 
 def load_draft(

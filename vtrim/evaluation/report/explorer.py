@@ -80,7 +80,8 @@ def _sizes(curve: CoverageCurve, facts: Facts) -> list[int]:
     first = max(1, curve.num_forced)
     found = set(np.geomspace(first, curve.max_k, NUM_SIZES).round().astype(int).tolist())
     found |= {*_ROUND, *_COMMON}
-    found |= {size for size in (facts.vocab_size, facts.draft_size) if size}
+    own = None if facts.vocab is None else facts.vocab.size
+    found |= {size for size in (own, facts.draft_size) if size}
     if search is not None:
         rows = [*(search.get("pareto") or {}).get("points", ())]
         rows += (search.get("alpha_curve") or {}).get("rows", ())

@@ -12,6 +12,7 @@ import numpy as np
 
 from vtrim.artifacts import Run, read_object
 from vtrim.errors import InputError, MismatchError
+from vtrim.evaluation.report.sweeps import Sweep, read_sweeps
 from vtrim.trimming.coverage import Coverage
 from vtrim.vocab import DraftVocab
 
@@ -31,8 +32,8 @@ class Facts:
     curve: sizes k with coverage and held-out coverage at each; coverage: the counts, over the rows
     of the target's head; token_texts: text of counted ids; step_times: what ``vtrim flops
     --measure`` left; metrics: lines of training, in order; evals: results by name, oldest first;
-    vocab_size, draft_size: ids of the run's vocabulary and rows of its draft's head; notes: what a
-    reader has to know about what is shown.
+    sweeps: those that were begun; vocab: the run's vocabulary; draft_size: rows of its draft's
+    head; notes: what a reader has to know about what is shown.
     """
 
     root: Path
@@ -44,7 +45,8 @@ class Facts:
     coverage: Coverage | None = None
     token_texts: dict[str, str] = field(default_factory=dict)
     step_times: dict[str, Any] | None = None
-    vocab_size: int | None = None
+    sweeps: list[Sweep] = field(default_factory=list)
+    vocab: DraftVocab | None = None
     draft_size: int | None = None
     notes: tuple[str, ...] = ()
 
@@ -61,11 +63,14 @@ class Facts:
         return found
 
     def is_own(self, result: Mapping[str, Any]) -> bool:
-        """Whether a result was measured with the run's own draft, told by its weights.
+        """Whether a result was measured with the run's own target and draft, told by its weights.
 
         Without a trained draft the vocabulary tells; a result that names neither counts as own.
         """
         measured = result.get("provenance") or {}
+        its, own = measured.get("target_config_fingerprint"), self.target.get("config_fingerprint")
+        if None not in (its, own) and its != own:
+            return False
         trained = self.steps.get("train-draft") or {}
         searched = (self.search or {}).get("vocab_fingerprint")
         known = {"draft_fingerprint": trained.get("draft_fingerprint")}
@@ -104,9 +109,11 @@ def read_facts(run: Run) -> Facts:
         )
     search = _read_if_there(run.search)
     coverage, notes = _counts(run, search)
-    vocab_size, vocab_notes = _vocab(run, search)
+    vocab, vocab_notes = _vocab(run, search)
     manifest, draft_size = run.read(), _draft_size(run)
     notes += vocab_notes + _draft_notes(manifest, search, draft_size)
+    evals, foreign = _read_evals(run.eval)
+    notes += [f"eval/{name}.json is no result of vtrim eval and is left out." for name in foreign]
     metrics, cut = _read_lines(run.train / "metrics.jsonl")
     if cut:
         notes.append(f"{cut} line(s) of train/metrics.jsonl could not be read and are left out.")
@@ -116,11 +123,12 @@ def read_facts(run: Run) -> Facts:
         curve=_curve(coverage, search),
         search=search,
         metrics=metrics,
-        evals=_read_evals(run.eval),
+        evals=evals,
         coverage=coverage,
         token_texts=_read_if_there(run.token_texts) or {},
         step_times=_read_if_there(run.step_times),
-        vocab_size=vocab_size,
+        sweeps=read_sweeps(run.sweep),
+        vocab=vocab,
         draft_size=draft_size,
     )
     return replace(facts, notes=(*notes, *_other_drafts(facts)))
@@ -133,7 +141,7 @@ def _other_drafts(facts: Facts) -> list[str]:
     if not others:
         return []
     return [
-        "Not measured with the run's own draft, so in the table of all measurements but not in "
+        "Not measured with the run's own draft and target, so in the tables and figures but not in "
         f"the headline: {', '.join(others)}."
     ]
 
@@ -169,8 +177,8 @@ def _counts(run: Run, search: dict[str, Any] | None) -> tuple[Coverage | None, l
     return counts, notes
 
 
-def _vocab(run: Run, search: dict[str, Any] | None) -> tuple[int | None, list[str]]:
-    """The size of the run's vocabulary, and a note where it is not the one the search chose."""
+def _vocab(run: Run, search: dict[str, Any] | None) -> tuple[DraftVocab | None, list[str]]:
+    """The run's vocabulary, and a note where it is not the one the search chose."""
     if not run.vocab.exists():
         return None, []
     try:
@@ -178,8 +186,8 @@ def _vocab(run: Run, search: dict[str, Any] | None) -> tuple[int | None, list[st
     except InputError as error:
         return None, [f"The run's vocabulary cannot be read: {error}"]
     if search is None or vocab.fingerprint == search["vocab_fingerprint"]:
-        return vocab.size, []
-    return vocab.size, [
+        return vocab, []
+    return vocab, [
         f"The run's vocabulary of {vocab.size:,} ids is not the one that the search chose (k = "
         f"{search['k']:,}): what this page says of size and coverage is the search's own choice."
     ]
@@ -236,7 +244,9 @@ def _read_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
     return [line for line in lines if isinstance(line, dict)], cut
 
 
-def _read_evals(folder: Path) -> dict[str, dict[str, Any]]:
-    """Results by file name, the newest last."""
+def _read_evals(folder: Path) -> tuple[dict[str, dict[str, Any]], list[str]]:
+    """Results by file name, the newest last, and the names of files that hold something else."""
     files = sorted(folder.glob("*.json"), key=lambda path: (path.stat().st_mtime_ns, path.name))
-    return {path.stem: read_object(path) for path in files}
+    found = {path.stem: read_object(path) for path in files}
+    foreign = [name for name, result in found.items() if "acceptor" not in result]
+    return {name: found[name] for name in found if name not in foreign}, foreign

@@ -41,7 +41,7 @@ def log_sizes(title: str = "draft vocabulary size k") -> dict[str, Any]:
 
 def shares(title: str) -> dict[str, Any]:
     """An axis of shares."""
-    return {"title": {"text": title}, "tickformat": ".0%"}
+    return {"title": {"text": title}, "tickformat": ".3~%"}
 
 
 def flops_figure(search: dict[str, Any]) -> Figure:

@@ -83,7 +83,10 @@ def position_figure(rules: Sequence[Measured]) -> Figure | None:
         passed = rule.numbers.get("acceptance_by_position") or []
         if passed:
             positions = list(range(1, len(passed) + 1))
-            data.append(_points(positions, passed, rule.label, COLOURS[index % len(COLOURS)]))
+            trace = _points(positions, passed, rule.label, COLOURS[index % len(COLOURS)])
+            if index >= len(COLOURS):  # the colours begin again
+                trace["line"]["dash"], trace["marker"]["symbol"] = "dot", "square"
+            data.append(trace)
     axis = {"title": {"text": "drafted token"}, "dtick": 1}
     layout = {"xaxis": axis, "yaxis": {**shares("accepted up to here"), "rangemode": "tozero"}}
     return {"data": data, "layout": layout} if data else None
@@ -158,6 +161,7 @@ def speed_figure(rules: Sequence[Measured], plain: Mapping[str, float]) -> Figur
             "y": [label for label, _, _ in bars],
             "x": [speed for _, speed, _ in bars],
             "text": [f"{speed:.1f}" for _, speed, _ in bars],
+            "textangle": 0,
             "marker": {"color": [colour for _, _, colour in bars]},
             "hovertemplate": "%{x:.2f} tokens/s<extra></extra>",
         }

@@ -25,9 +25,17 @@ class Measured:
         """Name for a legend."""
         return self.name(self.rule)
 
+    @property
+    def text(self) -> str:
+        """Name for a table."""
+        return self._named(self.rule)
+
     def name(self, rule: str) -> str:
         """Run and rule, once where they are the same, for a figure."""
-        return escaped(rule if rule.split()[0].rstrip(",") == self.run else f"{self.run}: {rule}")
+        return escaped(self._named(rule))
+
+    def _named(self, rule: str) -> str:
+        return rule if rule.split()[0].rstrip(",") == self.run else f"{self.run}: {rule}"
 
 
 def escaped(text: str) -> str:
@@ -43,16 +51,18 @@ def measured_rules(evals: Mapping[str, Mapping[str, Any]]) -> list[Measured]:
         exact, drafter = result.get("exact"), _drafter(result)
         if exact and not result.get("lossless"):
             found.append(Measured(name, f"exact{drafter}", True, settings, exact))
-        lossless = bool(result.get("lossless"))
-        rule = f"{_rule_name(result, settings)}{drafter} ({'exact' if lossless else 'lossy'})"
-        found.append(Measured(name, rule, lossless, settings, result))
+        lossless = result.get("lossless")
+        kind = "exact" if lossless else "not said" if lossless is None else "lossy"
+        rule = f"{_rule_name(result, settings)}{drafter} ({kind})"
+        found.append(Measured(name, rule, bool(lossless), settings, result))
     return found
 
 
 def _drafter(result: Mapping[str, Any]) -> str:
-    """What drafted, unless it was the EAGLE chain."""
-    name = result.get("drafter", "eagle")
-    return "" if name == "eagle" else f", {name}"
+    """What drafted, unless it was the EAGLE chain, and the engine, unless it was vtrim's own."""
+    drafter, engine = result.get("drafter", "eagle"), (result.get("engine") or {}).get("name")
+    names = ("" if drafter == "eagle" else drafter, "" if engine == "local" else engine)
+    return "".join(f", {name}" for name in names if name)
 
 
 def _rule_name(result: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
@@ -102,3 +112,13 @@ def interval(bounds: Any, digits: int = 2) -> str:
         return ""
     low, high = bounds
     return f"{low:.{digits}f} to {high:.{digits}f}"
+
+
+def with_interval(
+    numbers: Mapping[str, Any], key: str, digits: int = 2, factor: float = 1.0
+) -> str:
+    """A number with its interval in brackets, both times a factor."""
+    value, bounds = numbers.get(key), numbers.get(f"{key}_interval")
+    shown = decimal(None if value is None else factor * value, digits)
+    ends = bounds and [factor * bound for bound in bounds]
+    return f"{shown} ({interval(ends, digits)})" if ends else shown

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from vtrim.evaluation.report.facts import Facts
+from vtrim.evaluation.report.parts import Tile
 from vtrim.evaluation.report.rules import (
     UNKNOWN,
     Measured,
@@ -38,41 +38,40 @@ SPEED_COLUMNS = (
 )
 
 
-@dataclass(frozen=True)
-class Tile:
-    """One headline number."""
-
-    label: str
-    value: str
-    note: str
-    unit: str = ""
-
-
 def tiles(facts: Facts) -> list[Tile]:
     """The headline: vocabulary, coverage, saved FLOPs, acceptance and speed, as far as known.
 
     Acceptance and speed are those of the run's own draft: other drafts stand in the table only.
     """
     found = list(_search_tiles(facts.search)) if facts.search else []
-    evals = {name: result for name, result in facts.evals.items() if facts.is_own(result)}
-    rules = measured_rules(evals)
-    if evals:  # one comparison: the newest result over the most prompts, its rules together
-        newest_first = reversed(list(evals))
-        main = max(newest_first, key=lambda name: int(evals[name].get("prompts") or 0))
-        rules = [rule for rule in rules if rule.run == main]
-    exact = [rule for rule in rules if rule.lossless]
-    lossy = [rule for rule in rules if not rule.lossless]
-    if exact:
-        result = evals[exact[-1].run]
-        found.append(_acceptance(exact[-1], _other_size(facts, result)))
+    exact, lossy = headline_rules(facts)
+    if exact is not None:
+        result = facts.evals[exact.run]
+        found.append(_acceptance(exact, _other_size(facts, result)))
         plain = decimal(result.get("plain_tokens_per_second"), 1)
         found.append(Tile("plain decoding", plain, "the target alone, same run", "tok/s"))
-        found.append(_speed("exact acceptance", exact[-1], _other_size(facts, result)))
-    if lossy:
-        label = f"lossy: {lossy[-1].numbers.get('acceptor', '?')}"
-        size = _other_size(facts, evals[lossy[-1].run])
-        found.append(_speed(label, lossy[-1], size))
+        found.append(_speed("exact acceptance", exact, _other_size(facts, result)))
+    if lossy is not None:
+        label = f"lossy: {lossy.numbers.get('acceptor', '?')}"
+        found.append(_speed(label, lossy, _other_size(facts, facts.evals[lossy.run])))
     return found
+
+
+def headline_rules(facts: Facts) -> tuple[Measured | None, Measured | None]:
+    """The exact and the lossy rule of one result: the newest over the most prompts of its draft.
+
+    vtrim's own decoding comes before other engines', a trained draft before none.
+    """
+    evals = {name: result for name, result in facts.evals.items() if facts.is_own(result)}
+    for is_better in (lambda result: not result.get("engine"), lambda one: not _untrained(one)):
+        evals = {name: result for name, result in evals.items() if is_better(result)} or evals
+    if not evals:
+        return None, None
+    main = max(reversed(list(evals)), key=lambda name: int(evals[name].get("prompts") or 0))
+    rules = measured_rules({main: evals[main]})
+    exact = [rule for rule in rules if rule.lossless]
+    lossy = [rule for rule in rules if not rule.lossless]
+    return exact[-1] if exact else None, lossy[-1] if lossy else None
 
 
 def _search_tiles(search: Mapping[str, Any]) -> Iterator[Tile]:
@@ -113,11 +112,11 @@ def speed_rows(facts: Facts) -> list[list[str]]:
     seen = ""
     for rule in measured_rules(facts.evals):
         result = facts.evals[rule.run]
-        heat = str(rule.settings.get("temperature", "?"))
-        drafted = str(rule.settings.get("num_draft_tokens", "?"))
+        heat = _known(rule.settings, "temperature")
+        drafted = _known(rule.settings, "num_draft_tokens")
         length = "auto" if rule.settings.get("adaptive") else drafted
         where = [
-            str(rule.settings.get("dtype", "?")),
+            _known(rule.settings, "dtype"),
             str(rule.settings.get("batch_size", 1)),
             decimal(result.get("prompts"), 0),
         ]
@@ -133,6 +132,12 @@ def speed_rows(facts: Facts) -> list[list[str]]:
     return rows
 
 
+def _known(settings: Mapping[str, Any], name: str) -> str:
+    """A setting; some engines do not tell all of theirs."""
+    value = settings.get(name)
+    return "?" if value is None else str(value)
+
+
 def _draft_cells(facts: Facts, result: Mapping[str, Any]) -> list[str]:
     """Which draft was measured, and the size of its vocabulary."""
     measured = result.get("provenance") or {}
@@ -141,6 +146,7 @@ def _draft_cells(facts: Facts, result: Mapping[str, Any]) -> list[str]:
         name = "the run's own" if facts.is_own(result) else str(measured.get("draft", "another"))
         if not measured.get("draft_fingerprint"):
             name = str(measured.get("draft") or UNKNOWN)
+        name = name.rstrip("/").rpartition("/")[2]  # the whole path stands in the provenance
     return [name, decimal(measured.get("draft_vocab_size"), 0)]
 
 

@@ -1,0 +1,59 @@
+"""The tasks of ``vtrim eval`` as a table: speed and score of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from vtrim.cli import common
+
+_COLUMNS = ("task", "prompts", "length", "speed-up", "metric", "plain", "score", "change")
+
+
+def show_tasks(result: Mapping[str, Any]) -> None:
+    """Prints a row a task; nothing where none was asked."""
+    tasks: Mapping[str, Mapping[str, Any]] = result.get("tasks") or {}
+    if not tasks:
+        return
+    table = Table(title=f"Tasks, decoded by {result['acceptor']}", title_justify="left")
+    for column in _COLUMNS:
+        table.add_column(column, justify="left" if column in ("task", "metric") else "right")
+    for name, task in tasks.items():
+        table.add_row(*map(Text, _cells(name, task)))
+    common.results.print(table)
+    for line in _lines(tasks):
+        common.results.print(line, markup=False, soft_wrap=True)
+
+
+def _cells(name: str, task: Mapping[str, Any]) -> list[str]:
+    scores = task["scores"] or {}
+    return [
+        name,
+        str(task["prompts"]),
+        _number(task["acceptance_length"]),
+        _number(task["speedup"]),
+        task["metric"] or "-",
+        _number(scores.get("plain"), 3),
+        _number(scores.get("chosen"), 3),
+        _number(scores.get("change"), 3, "+"),
+    ]
+
+
+def _lines(tasks: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    lines = []
+    for name, task in tasks.items():
+        scores = task["scores"] or {}
+        bounds = scores.get("change_interval")
+        if bounds is not None:
+            lines.append(
+                f"{name}: {task['metric']} changes by {bounds[0]:+.3f} to {bounds[1]:+.3f} against "
+                f"plain decoding (95 %, {scores['scored']} replies scored)."
+            )
+    return lines
+
+
+def _number(value: float | None, digits: int = 2, sign: str = "") -> str:
+    return "-" if value is None else f"{value:{sign}.{digits}f}"

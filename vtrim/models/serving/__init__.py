@@ -1,0 +1,1 @@
+"""What engines make of a draft folder, by their own code (docs: the check of ``vtrim export``)."""
