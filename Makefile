@@ -43,7 +43,7 @@ $(VENV)/demo.done: pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/dev.done: $(VENV)/demo.done
-	$(PIP) install -q -c constraints.txt -e '.[demo,fast,ray]' --group dev
+	$(PIP) install -q -c constraints.txt -e '.[demo,fast,ray,tasks]' --group dev
 	touch $@
 
 # its own environment: vLLM pins other versions, and its wheel asks for more than a CPU needs

@@ -51,7 +51,10 @@ def events(*values: dict[str, Any]) -> bytes:
 
 
 class FakeServer:
-    """asked: bodies of all completions, in order; headers: of all requests; pages: of GET."""
+    """asked: bodies of all completions, in order; headers: of all requests; pages: of GET.
+
+    counters: what a script keeps a record in, where it does.
+    """
 
     def __init__(self, script: Script, models: list[dict[str, Any]]) -> None:
         self.script = script
@@ -59,6 +62,7 @@ class FakeServer:
         self.asked: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
         self.pages: dict[str, Callable[[], Answer]] = {}
+        self.counters: Any = None
         self.at_once = self.most_at_once = 0
         self.lock = threading.Lock()
         self.http = _Http(("127.0.0.1", 0), _handler(self))

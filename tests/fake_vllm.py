@@ -74,5 +74,5 @@ def vllm_server(*, drafts: bool = True, kept: int = 1, **entry: Any) -> Iterator
     with serving(counters.answer, **known) as server:
         server.pages["/metrics"] = lambda: Answer(body=counters.page().encode())
         server.pages["/version"] = lambda: Answer(body={"version": "0.32.0"})
-        server.counters = counters  # type: ignore[attr-defined]
+        server.counters = counters
         yield server

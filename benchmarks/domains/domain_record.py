@@ -52,12 +52,18 @@ def check(found: Sequence[tuple[str, str, str, Line]]) -> None:
             "max_new_tokens": result["settings"]["max_new_tokens"],
             "acceptor": result["settings"]["acceptor"],
             **{name: result[name] for name in SAME},
+            "clock": clock(result),
         }
         name = f"{draft}--{domain}--{repeat}"
         for what, value in decided.items():
             other, known = first.setdefault(f"{domain} {what}", (name, value))
             if known != value:
                 raise SystemExit(f"{name}: {what} differ from those of {other}. Measure it again.")
+
+
+def clock(result: Line) -> str:
+    """Whose seconds a result has: run.py notes it, `vtrim eval` by itself takes the wall clock."""
+    return str(result.get("clock", "wall"))
 
 
 def facts(result: Line) -> Line:
@@ -70,6 +76,7 @@ def facts(result: Line) -> Line:
         "acceptor": settings["acceptor"]["name"],
         "max_new_tokens": settings["max_new_tokens"],
         "threads": settings["threads"],
+        "clock": clock(result),
     }
 
 

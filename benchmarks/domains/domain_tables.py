@@ -51,12 +51,18 @@ replies in the same order, for as many passes, with the same settings; only the 
 
 Held-out prompts: {prompts}. Each draft decoded its domain's in {repeats} processes, one process at
 a time, the drafts' order turned from repeat to repeat; in each process plain decoding and the draft
-took turns. *Latency*: time of the rounds for each token they gave; *throughput* its inverse;
-prefill left out of both. *Accepted length*: tokens a round, the target's own included. Times of a
-prompt are medians over the repeats. **Intervals**: 95 %, paired bootstrap over prompts (the same
-prompts are drawn for both sides of a comparison). The machine ran other work meanwhile, so the
-*speed-up over plain decoding in the same process* is the steadier measure."""
+took turns. {CLOCKS[facts["clock"]]} *Latency*: time of the rounds for each token they gave;
+*throughput* its inverse; prefill left out of both. *Accepted length*: tokens a round, the target's
+own included. Times of a prompt are medians over the repeats. **Intervals**: 95 %, paired bootstrap
+over prompts (the same prompts are drawn for both sides of a comparison). The machine ran other work
+meanwhile, so the *speed-up over plain decoding in the same process* is the steadier measure."""
     return f"# Results: a trimmed vocabulary in three domains\n\n{prose(told)}"
+
+
+CLOCKS = {
+    "cpu": "Times are CPU time of the process: with one thread what an idle machine takes.",
+    "wall": "Times are wall-clock times.",
+}
 
 
 def gain_table(measured: Measured) -> str:
@@ -129,7 +135,7 @@ def _numbers(cell: Cell) -> list[str]:
 
 
 def general_table(measured: Measured) -> str:
-    """The general vocabulary in the other domains."""
+    """The general vocabulary in the other domains; nothing where it was not measured."""
     columns = ["domain", "against", "k", "C of held-out replies", "throughput"]
     columns += ["speed-up over plain", "accepted length"]
     rows = []
@@ -149,6 +155,8 @@ def general_table(measured: Measured) -> str:
             ]
             against = f"{sizes[0]:,} against {sizes[1]:,}", " against ".join(shares)
             rows.append([TITLES[domain], named(other), *against, *cells])
+    if not rows:
+        return ""
     return f"""## General chat's vocabulary in the other domains
 
 The draft is trained on the domain's replies; its vocabulary is the one that general chat's replies

@@ -8,7 +8,8 @@
 ``DRAFTS`` says which. Every draft of a domain is trained on the same replies in the same order, for
 as many passes, from the same stored target states; only its vocabulary differs. Both parts go on
 where they were stopped. eval writes DIR/results/DRAFT--DOMAIN--REPEAT.json, a process each, the
-drafts' order turned from repeat to repeat. All of it is commands of vtrim.
+drafts' order turned from repeat to repeat; its seconds are CPU seconds of one thread unless
+``--clock wall`` is given. All of it is commands of vtrim.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from itertools import cycle, islice
 from pathlib import Path
 
@@ -31,6 +33,8 @@ RECIPE = {
     "micro-batch": 8, "max-length": 1280, "eval-every": 100, "eval-samples": 48,
 }  # fmt: skip
 ALPHA = "0.6"
+MODULE = ("-m", "vtrim")
+CPU_EVAL = Path(__file__).with_name("cpu_eval.py")
 
 
 def main() -> None:
@@ -43,6 +47,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--prompts", type=int, default=40)
     parser.add_argument("--max-new-tokens", type=int, default=96)
+    parser.add_argument("--clock", choices=("cpu", "wall"), default="cpu")
     parser.add_argument("--only", action="append", choices=DOMAINS, help="domains (default: all)")
     args = parser.parse_args()
     wanted = [one for one in DRAFTS if one[0] in (args.only or DOMAINS)]
@@ -81,9 +86,11 @@ def measure(args: argparse.Namespace, domain: str, vocab: str, repeat: int) -> N
     run = run_of(args.folder, domain, vocab)
     prompts = ["--prompts", args.folder / domain / "heldout.jsonl", "--num-prompts", args.prompts]
     length = ["--max-new-tokens", args.max_new_tokens, "--num-draft-tokens", 3]
-    vtrim("eval", "--run", run, "--acceptor", "greedy", *prompts, *length, "--name", name)
+    words = ("eval", "--run", run, "--acceptor", "greedy", *prompts, *length, "--name", name)
+    vtrim(*words, by=[str(CPU_EVAL)] if args.clock == "cpu" else MODULE)
+    measured = json.loads((run / "eval" / f"{name}.json").read_text(encoding="utf-8"))
     result.parent.mkdir(exist_ok=True)
-    result.write_bytes((run / "eval" / f"{name}.json").read_bytes())
+    result.write_text(json.dumps({**measured, "clock": args.clock}), encoding="utf-8")
 
 
 def first_replies(folder: Path, tokens: int) -> Path:
@@ -105,10 +112,10 @@ def run_of(folder: Path, domain: str, vocab: str) -> Path:
     return folder / "runs" / f"{domain}-{vocab}"
 
 
-def vtrim(*words: object) -> None:
+def vtrim(*words: object, by: Sequence[str] = MODULE) -> None:
     """One command of vtrim, its numbers and seconds on one line."""
     started = time.monotonic()
-    line = [sys.executable, "-m", "vtrim", *map(str, words), "--json"]
+    line = [sys.executable, *by, *map(str, words), "--json"]
     done = subprocess.run(line, stdout=subprocess.PIPE, text=True, check=True)  # noqa: S603
     found = json.loads(done.stdout)
     found.pop("per_prompt", None)

@@ -57,12 +57,14 @@ def main() -> None:
     asked.add_argument("--rows", type=int, default=400, help="rows to make replies from")
     asked.add_argument("--tasks", nargs="*", default=sorted(PUBLISHED))
     given = asked.parse_args()
-    path = HERE / "last_result.json"
-    result = json.loads(path.read_text()) if path.exists() else {"tasks": {}}
+    compared = {}
     for name in given.tasks:
-        result["tasks"][name] = found = _compare(name, given.data, given.replies, given.rows)
+        compared[name] = found = _compare(name, given.data, given.replies, given.rows)
         line = {key: found[key] for key in ("replies", "agree", "right")}
         sys.stdout.write(f"{name} {line}\n" + "".join(f"  {one}\n" for one in found["differ"]))
+    path = HERE / "last_result.json"
+    result = json.loads(path.read_text()) if path.exists() else {"tasks": {}}
+    result["tasks"].update(compared)
     result["versions"] = {name: _version(name) for name in PACKAGES}
     path.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
 

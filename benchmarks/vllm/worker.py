@@ -6,7 +6,6 @@ import os
 
 os.environ |= {  # before vLLM is imported: one process, one thread, the network left alone
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-    "VLLM_CPU_KVCACHE_SPACE": "1",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_NO_USAGE_STATS": "1",
@@ -23,6 +22,7 @@ import torch
 import vllm
 from vllm import LLM, SamplingParams
 
+KV_BYTES = 2**28  # tens of KiB a token; the default is half of the machine's memory
 COUNTERS = {
     "vllm:spec_decode_num_drafts": "drafts",
     "vllm:spec_decode_num_accepted_tokens": "accepted",
@@ -44,6 +44,7 @@ def load(job: dict[str, Any]) -> LLM:
         max_model_len=max(map(len, job["prompts"])) + job["max_new_tokens"] + 16,
         max_num_seqs=1,
         enable_prefix_caching=False,
+        kv_cache_memory_bytes=KV_BYTES,
         disable_log_stats=False,
         speculative_config=drafting if job["draft"] else None,
     )

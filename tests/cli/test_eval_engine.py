@@ -66,9 +66,7 @@ def test_a_server_with_a_draft_and_one_without_give_the_contract_s_fields(
     assert [file.name for file in artifact.parent.iterdir()] == ["greedy-vllm.json"]
 
 
-def test_tasks_are_scored_through_an_engine_too(
-    vtrim: Vtrim, target: Path, tmp_path: Path
-) -> None:
+def test_tasks_are_scored_through_an_engine_too(vtrim: Vtrim, target: Path, tmp_path: Path) -> None:
     rows = tmp_path / "rows.jsonl"
     rows.write_text('{"question": "one", "answer": "two"}\n{"question": "cat", "answer": "x"}\n')
     where = ["eval", "--run", tmp_path / "run", "--target", target, "--max-new-tokens", 5]
@@ -127,7 +125,7 @@ def test_other_requests_on_the_server_are_told(vtrim: Vtrim, on_words: list[obje
         page = server.pages["/metrics"]
 
         def busy() -> Answer:
-            server.counters.foreign += 2  # type: ignore[attr-defined]
+            server.counters.foreign += 2
             return page()
 
         server.pages["/metrics"] = busy

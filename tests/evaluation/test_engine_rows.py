@@ -169,7 +169,9 @@ def test_without_a_plain_engine_there_is_no_speed_up(tmp_path: Path) -> None:
     assert result["per_prompt"][0]["plain_seconds"] is None
 
 
-def test_an_engine_that_counts_nothing_has_no_acceptance_length(tmp_path: Path) -> None:
+def test_an_engine_that_counts_nothing_has_no_acceptance_length(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     engines = pair([], counted=False)
     del engines["chosen"]
     engines["chosen"] = silent = Fake("chosen", [])
@@ -180,7 +182,7 @@ def test_an_engine_that_counts_nothing_has_no_acceptance_length(tmp_path: Path) 
         plain = [{**vars(reply), "rounds": None} for reply in batch.replies]
         return Batch(tuple(EngineReply(**one) for one in plain))
 
-    silent.decode = without_rounds  # type: ignore[method-assign]
+    monkeypatch.setattr(silent, "decode", without_rounds)
     result = measured(said_by(engines, PartFile(tmp_path / "part", {})), engines)
     names = ("acceptance_length", "acceptance_length_interval", "rounds")
     assert [result[name] for name in names] == [None] * 3

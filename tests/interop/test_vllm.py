@@ -138,14 +138,14 @@ def test_feeding_back_the_normed_output_draws_other_chains(
     vllm: Vllm, exported: Exported, states: States
 ) -> None:
     run = vllm(Job(draft=exported("portable")))
-    assert equal_chains(run, states, exported("portable"), LAYERS, post_norm=True) < 0.7
+    assert equal_chains(run, states, exported("portable"), LAYERS, post_norm=True) < 0.5
 
 
 def test_states_one_layer_off_draw_other_chains(
     vllm: Vllm, exported: Exported, states: States
 ) -> None:
     run = vllm(Job(draft=exported("portable")))
-    assert equal_chains(run, states, exported("portable"), (3, 16, 28)) < 0.7
+    assert equal_chains(run, states, exported("portable"), (3, 16, 28)) < 0.5
 
 
 def says(**entries: Any) -> Change:

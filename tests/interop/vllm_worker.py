@@ -10,7 +10,6 @@ import os
 
 os.environ |= {  # before vLLM is imported: one process, the network left alone
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-    "VLLM_CPU_KVCACHE_SPACE": "1",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_NO_USAGE_STATS": "1",
@@ -26,6 +25,7 @@ from typing import Any
 from vllm import LLM, SamplingParams
 from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 
+KV_BYTES = 2**28  # tens of KiB a token; the default is half of the machine's memory
 COUNTERS = {
     "vllm:spec_decode_num_drafts": "rounds",
     "vllm:spec_decode_num_accepted_tokens": "accepted",
@@ -64,6 +64,7 @@ def load(job: dict[str, Any]) -> LLM:
         max_model_len=max(map(len, job["prompts"])) + job["max_new_tokens"] + 16,
         max_num_seqs=len(job["prompts"]),
         enable_prefix_caching=False,
+        kv_cache_memory_bytes=KV_BYTES,
         disable_log_stats=False,
         speculative_config=drafting if job["draft"] and not alone else None,
     )

@@ -21,7 +21,7 @@ from vtrim.cli.eval_engine_open import (
     started_libraries,
 )
 from vtrim.cli.eval_prompts import Found, find_prompts
-from vtrim.cli.eval_record import engine_provenance, resolved, write
+from vtrim.cli.eval_record import draft_facts, engine_provenance, resolved, write
 from vtrim.cli.eval_steps import check_named, target_of
 from vtrim.cli.eval_tasks import task_numbers
 
@@ -78,7 +78,7 @@ def _pairing(call: EvalCall) -> Pairing:
     source = target_of(call)
     settings = call.settings(source.stop_ids)
     if call.server is not None:
-        return Pairing(call=call, source=source, settings=settings, draft=None, vocab=None)
+        return Pairing(call=call, source=source, settings=settings, draft=None)
     from vtrim.evaluation.pairing import check_draft
     from vtrim.models.layout import load_draft
     from vtrim.shape import DraftShape
@@ -89,7 +89,7 @@ def _pairing(call: EvalCall) -> Pairing:
         num_target_layers=lambda: DraftShape.from_target_config(source.config).num_target_layers,
     )
     check_draft(draft, folder, source)
-    return Pairing(call=call, source=source, settings=settings, draft=folder, vocab=draft.vocab)
+    return Pairing(call=call, source=source, settings=settings, draft=(folder, draft.vocab))
 
 
 @contextmanager
@@ -146,7 +146,7 @@ def _ask(pairing: Pairing, engines: dict[str, ServingEngine], found: Found, kern
     infos = {name: (one.info.name, dict(one.info.settings)) for name, one in engines.items()}
     key = {
         "engines": infos,
-        "draft": str(pairing.draft),
+        "draft": draft_facts(pairing.draft),
         "settings": repr(pairing.settings),
         "batch_size": call.batch_size,
         "prompts": [[*prompt.ids, prompt.max_new_tokens, *prompt.stop] for prompt in found.prompts],

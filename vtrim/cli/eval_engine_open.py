@@ -30,8 +30,17 @@ class Pairing:
     call: EvalCall
     source: TargetSource
     settings: GenerationSettings
-    draft: Path | None
-    vocab: DraftVocab | None
+    draft: tuple[Path, DraftVocab] | None
+
+    @property
+    def folder(self) -> Path | None:
+        """Where the library's draft lies."""
+        return None if self.draft is None else self.draft[0]
+
+    @property
+    def vocab(self) -> DraftVocab | None:
+        """What the library's draft can write."""
+        return None if self.draft is None else self.draft[1]
 
     @property
     def positions(self) -> int:
@@ -79,7 +88,7 @@ def started_libraries(pairing: Pairing, found: Found, stack: ExitStack) -> dict[
     stops = bool(settings.stop_strings) or any(prompt.stop for prompt in found.prompts)
     drafting = {
         "method": "eagle3",
-        "model": str(pairing.draft),
+        "model": str(pairing.folder),
         "num_speculative_tokens": settings.num_draft_tokens,
     }
     engines: dict[str, ServingEngine] = {}

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from vtrim.decoding.generation import GenerationSettings
     from vtrim.decoding.protocol import Acceptor
     from vtrim.evaluation.pairing import TargetSource
+    from vtrim.vocab import DraftVocab
 
 
 def resolved(call: EvalCall, settings: GenerationSettings, acceptor: Acceptor) -> dict[str, Any]:
@@ -91,25 +92,35 @@ def provenance(
 
 
 def engine_provenance(
-    call: EvalCall, source: TargetSource, draft: Path | None, tasks: Mapping[str, Any]
+    call: EvalCall,
+    source: TargetSource,
+    draft: tuple[Path, DraftVocab] | None,
+    tasks: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """What a serving engine measured, by content. draft: its folder, where it is ours to name."""
+    """What a serving engine measured, by content. draft: folder and vocabulary, where known."""
     import platform
 
     return {
         "vtrim": __version__,
         "target": source.name,
         "target_config_fingerprint": fingerprint_json(source.config),
-        "draft": None if draft is None else str(draft),
-        "draft_fingerprint": None
-        if draft is None
-        else fingerprint_file(draft / "model.safetensors"),
+        **draft_facts(draft),
         "forward": call.engine,
         "prompts": "held-out rows of the run" if call.prompts is None else str(call.prompts),
         "prompts_fingerprint": None if call.prompts is None else fingerprint_file(call.prompts),
         "machine": platform.processor() or platform.machine(),
         **tasks,
     }
+
+
+def draft_facts(draft: tuple[Path, DraftVocab] | None) -> dict[str, Any]:
+    """The draft by name, size and content; None of one that a server has."""
+    names = ("draft", "draft_fingerprint", "draft_vocab_size", "vocab_fingerprint")
+    if draft is None:
+        return dict.fromkeys(names)
+    folder, vocab = draft
+    content = fingerprint_file(folder / "model.safetensors")
+    return dict(zip(names, (str(folder), content, vocab.size, vocab.fingerprint), strict=True))
 
 
 def write(run: Run, result: dict[str, Any], artifact: Path) -> None:

@@ -1,8 +1,9 @@
-"""BFCL's rows and its AST match. The replies in HAND are checked by hand; see also PUBLISHED."""
+"""BFCL's rows and its AST match. The replies in HAND are checked by hand."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from vtrim.chat.conversation import Origin, RowError
 from vtrim.evaluation.tasks.bfcl import BFCL
 from vtrim.evaluation.tasks.bfcl_calls import NoCalls, calls_of
+from vtrim.evaluation.tasks.sources import find_data
 from vtrim.evaluation.tasks.task import Question
 
 
@@ -153,6 +155,20 @@ def test_an_answer_row_is_joined_to_its_question_by_id() -> None:
         assert isinstance(question, Question)
         assert question.group == "simple_python"
         assert BFCL.score(question, "weather.get(city='Oslo')").value == 1.0
+
+
+@pytest.mark.parametrize("answers", ["possible_answer/", "possible_answer__"])
+def test_a_folder_holds_answers_in_files_of_their_own(answers: str, tmp_path: Path) -> None:
+    bare = {key: value for key, value in ONE.items() if key != "ground_truth"}
+    truth = {"id": ONE["id"], "ground_truth": ONE["ground_truth"]}
+    for name, row in (("", bare), (answers, truth)):
+        path = tmp_path / f"{name}BFCL_v4_simple_python.json"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps(row) + "\n")
+    (tmp_path / "BFCL_v4_format_sensitivity.json").write_text("[\n1]")  # of no question
+    (found,) = BFCL.questions(find_data("bfcl", tmp_path).rows())
+    assert isinstance(found[1], Question)
+    assert found[1].answer.wanted == ONE["ground_truth"]
 
 
 @pytest.mark.parametrize(

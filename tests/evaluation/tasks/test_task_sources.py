@@ -137,7 +137,7 @@ def test_an_installed_package_is_read_before_the_hub_is_asked(
     assert [origin.file for origin, _ in find_data("some", None).rows()] == [str(file)]
     assert "some_eval" not in sys.modules
     file.unlink()
-    with pytest.raises(InputError, match=r"pip install some-eval, or name its file"):
+    with pytest.raises(InputError, match=r"pip install --no-deps some-eval, or name its file"):
         find_data("some", None)
 
 

@@ -82,7 +82,7 @@ def engines_grid(evals: Evals) -> Grid | None:
         name="engines",
         title="The same prompts in other engines",
         text="Exact acceptance where it was measured. Rows with the same letter decoded the same "
-        "prompts. Tokens/round: tokens emitted per forward of the target, prefill left out, however "
+        "prompts. Tokens/round: tokens emitted per target forward, prefill left out, however "
         "an engine counts; its own number stands beside it. Speed-ups are over the same engine "
         "without a draft.",
         columns=("run", "engine", "prompts", "tokens/round", "by its own count", "tokens/s",

@@ -51,7 +51,7 @@ def measured_rules(evals: Mapping[str, Mapping[str, Any]]) -> list[Measured]:
         exact, drafter = result.get("exact"), _drafter(result)
         if exact and not result.get("lossless"):
             found.append(Measured(name, f"exact{drafter}", True, settings, exact))
-        lossless = result.get("lossless")
+        lossless = result.get("lossless", False)
         kind = "exact" if lossless else "not said" if lossless is None else "lossy"
         rule = f"{_rule_name(result, settings)}{drafter} ({kind})"
         found.append(Measured(name, rule, bool(lossless), settings, result))

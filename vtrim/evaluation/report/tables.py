@@ -63,8 +63,8 @@ def headline_rules(facts: Facts) -> tuple[Measured | None, Measured | None]:
     vtrim's own decoding comes before other engines', a trained draft before none.
     """
     evals = {name: result for name, result in facts.evals.items() if facts.is_own(result)}
-    for is_better in (lambda result: not result.get("engine"), lambda one: not _untrained(one)):
-        evals = {name: result for name, result in evals.items() if is_better(result)} or evals
+    evals = {name: result for name, result in evals.items() if not result.get("engine")} or evals
+    evals = {name: result for name, result in evals.items() if not _untrained(result)} or evals
     if not evals:
         return None, None
     main = max(reversed(list(evals)), key=lambda name: int(evals[name].get("prompts") or 0))

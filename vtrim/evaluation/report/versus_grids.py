@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from vtrim.errors import InputError, MismatchError
+from vtrim.evaluation.report.document import target_name
 from vtrim.evaluation.report.facts import Facts
 from vtrim.evaluation.report.parts import Grid
 from vtrim.evaluation.report.rules import (
@@ -153,7 +154,7 @@ def _joined(columns: list[dict[str, str]]) -> list[list[str]]:
 
 def _summary(facts: Facts) -> Iterator[tuple[str, str]]:
     files = (facts.manifest.get("data") or {}).get("files") or []
-    yield "target", str(facts.target.get("name") or facts.target.get("tokenizer") or UNKNOWN)
+    yield "target", target_name(facts)
     yield "data", ", ".join(Path(str(file.get("path"))).name for file in files) or UNKNOWN
     yield "reply tokens counted", UNKNOWN if not facts.coverage else f"{facts.coverage.total:,}"
     search = facts.search

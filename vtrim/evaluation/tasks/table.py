@@ -116,7 +116,7 @@ TASKS: Mapping[str, Entry] = {
     ),
     "bfcl": Entry(
         code=f"{_HERE}.bfcl:BFCL",
-        files=("bfcl_v?_[ilmps]*.json", "*bfcl*.jsonl*"),
+        files=("*bfcl_v?_[ilmps]*.json", "*bfcl*.jsonl*"),
         package=(
             "bfcl_eval",
             tuple(
