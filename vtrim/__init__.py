@@ -1,3 +1,3 @@
 """vtrim: trim the draft vocabulary of speculative decoding, from token counts to measured speed."""
 
-__version__ = "0.4.0"
+__version__ = "0.5.0"
