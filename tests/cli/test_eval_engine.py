@@ -82,7 +82,7 @@ def test_tasks_are_scored_through_an_engine_too(vtrim: Vtrim, target: Path, tmp_
         code, out, _ = vtrim(*task, *servers)
     assert (found["questions"], found["acceptance_length"]) == (2, 2.0)
     assert set(found["scores"]) >= {"plain", "chosen", "change"}
-    assert "jsonl: 2 questions" in out
+    assert "Tasks, decoded by greedy" in out
 
 
 def test_the_table_says_whose_count_is_whose(vtrim: Vtrim, on_words: list[object]) -> None:

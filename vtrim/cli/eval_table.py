@@ -11,6 +11,7 @@ from rich.text import Text
 from vtrim.cli import common
 from vtrim.cli.eval_lines import statistics
 from vtrim.cli.eval_tasks_table import show_tasks
+from vtrim.evaluation.report.rules import decimal, percent, signed
 
 _COLUMNS = ("rule", "tokens/s", "speed-up", "95 %", "acceptance length", "off arg-max")
 _ENOUGH_POSITIONS = 64
@@ -19,12 +20,12 @@ _PRICE = ("rule", "log p", "change", "95 %", "as plain", "share")
 
 def show(result: Mapping[str, Any]) -> None:
     """Prints one row a rule, the price of a lossy one, then what the numbers rest on."""
-    table = _table("Speculative decoding", _COLUMNS)
+    table = result_table("Speculative decoding", _COLUMNS)
     speed, off = result["plain_tokens_per_second"], result["plain"]["off_argmax_share"]
-    table.add_row("plain", _number(speed, 1), "1.00", "", "1.00", _percent(off))
+    table.add_row("plain", decimal(speed, 1), "1.00", "", "1.00", percent(off))
     rules = _rules(result)
     for name, numbers in rules.items():
-        table.add_row(Text(name), *_cells(numbers))
+        table.add_row(Text(name), *rule_cells(numbers))
     common.results.print(table)
     if not result["lossless"]:
         _show_price(result, rules)
@@ -35,27 +36,28 @@ def show(result: Mapping[str, Any]) -> None:
         common.results.print(line, markup=False, soft_wrap=True)
 
 
-def _table(title: str, columns: tuple[str, ...]) -> Table:
-    table = Table(title=title, title_justify="left")
+def result_table(title: str, columns: tuple[str, ...]) -> Table:
+    """A table whose first column is of words and the others of numbers."""
+    table = Table(title=Text(title), title_justify="left")
     for name in columns:
-        justify: Any = "left" if name == "rule" else "right"
+        justify: Any = "left" if name == columns[0] else "right"
         table.add_column(Text(name), justify=justify)
     return table
 
 
 def _show_price(result: Mapping[str, Any], rules: Mapping[str, Mapping[str, Any]]) -> None:
     """How far the rules' replies stray from plain decoding's."""
-    table = _table("The price", _PRICE)
-    table.add_row("plain", _number(result["plain"]["mean_log_prob"], 3))
+    table = result_table("The price", _PRICE)
+    table.add_row("plain", decimal(result["plain"]["mean_log_prob"], 3))
     for name, numbers in rules.items():
         bounds, tokens = numbers["log_prob_change_interval"], numbers["plain_prefix_tokens"]
         table.add_row(
             Text(name),
-            _number(numbers["mean_log_prob"], 3),
-            _signed(numbers["log_prob_change"]),
+            decimal(numbers["mean_log_prob"], 3),
+            signed(numbers["log_prob_change"]),
             "" if bounds is None else f"{bounds[0]:+.2f} to {bounds[1]:+.2f}",
             "-" if tokens is None else f"{tokens:.1f}",
-            _percent(numbers["plain_prefix_share"]),
+            percent(numbers["plain_prefix_share"]),
         )
     common.results.print(table)
 
@@ -81,14 +83,15 @@ def _rules(result: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     return {f"exact ({exact})": result["exact"], **chosen}
 
 
-def _cells(rule: Mapping[str, Any]) -> list[str]:
+def rule_cells(rule: Mapping[str, Any]) -> list[str]:
+    """A rule's speed, speed-up with its interval, acceptance length and share off the arg-max."""
     interval = rule["speedup_interval"]
     return [
-        _number(rule["tokens_per_second"], 1),
-        _number(rule["speedup"], 2),
+        decimal(rule["tokens_per_second"], 1),
+        decimal(rule["speedup"], 2),
         "" if interval is None else f"{interval[0]:.2f}-{interval[1]:.2f}",
-        _number(rule["acceptance_length"], 2),
-        _percent(rule["off_argmax_share"]),
+        decimal(rule["acceptance_length"], 2),
+        percent(rule["off_argmax_share"]),
     ]
 
 
@@ -106,7 +109,7 @@ def _positions(rules: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def _footnotes(result: Mapping[str, Any]) -> list[str]:
-    shares = ", ".join(f"{phase} {_percent(share)}" for phase, share in result["shares"].items())
+    shares = ", ".join(f"{phase} {percent(share)}" for phase, share in result["shares"].items())
     lines = [
         f"Time of a round: {shares}.",
         f"{result['prompts']} prompts, {result['tokens']:,} tokens, {_drafted(result)}, "
@@ -117,7 +120,7 @@ def _footnotes(result: Mapping[str, Any]) -> list[str]:
     ]
     if result["identical_to_plain"] is not None:
         lines.append(
-            f"Replies identical to plain decoding: {_percent(result['identical_to_plain'])}"
+            f"Replies identical to plain decoding: {percent(result['identical_to_plain'])}"
             f"{_ties(result)}."
         )
     if result["prompts"] < 5:
@@ -133,9 +136,9 @@ def _footnotes(result: Mapping[str, Any]) -> list[str]:
         lines.append(f"{result['acceptor']} decodes as greedy at temperature 0: nothing is lost.")
     elif not result["lossless"]:
         lines.append(
-            f"{result['acceptor']} is lossy: {_percent(result['off_argmax_share'])} of its tokens "
+            f"{result['acceptor']} is lossy: {percent(result['off_argmax_share'])} of its tokens "
             f"are not the target's arg-max (plain decoding: "
-            f"{_percent(result['plain']['off_argmax_share'])}). Its speed is no gain until quality "
+            f"{percent(result['plain']['off_argmax_share'])}). Its speed is no gain until quality "
             "is checked."
         )
     if result["prompts_skipped"]:
@@ -152,7 +155,7 @@ def _fitted(found: Mapping[str, Any]) -> str:
     earlier = "" if low == high else f" Prompts had {low:.3g} to {high:.3g}."
     return (
         f"--p-drop auto chose {found['p_drop']:.3g} from {positions} prompt positions{few}: there "
-        f"{_percent(found['agreement'])} of the heads keep the target's arg-max.{earlier}"
+        f"{percent(found['agreement'])} of the heads keep the target's arg-max.{earlier}"
     )
 
 
@@ -173,18 +176,6 @@ def _drafted(result: Mapping[str, Any]) -> str:
 
 def _together(result: Mapping[str, Any]) -> str:
     return f", {result['batch_size']} at a time" if result["batch_size"] > 1 else ""
-
-
-def _signed(value: float | None) -> str:
-    return "-" if value is None else f"{value:+.3f}"
-
-
-def _number(value: float | None, digits: int) -> str:
-    return "-" if value is None else f"{value:.{digits}f}"
-
-
-def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{100 * share:.1f} %"
 
 
 def _ties(result: Mapping[str, Any]) -> str:

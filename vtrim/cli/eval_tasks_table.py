@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from vtrim.cli import common
+from vtrim.evaluation.report.rules import decimal, signed
 
 _COLUMNS = ("task", "prompts", "length", "speed-up", "metric", "plain", "score", "change")
 
@@ -33,12 +34,12 @@ def _cells(name: str, task: Mapping[str, Any]) -> list[str]:
     return [
         name,
         str(task["prompts"]),
-        _number(task["acceptance_length"]),
-        _number(task["speedup"]),
+        decimal(task["acceptance_length"]),
+        decimal(task["speedup"]),
         task["metric"] or "-",
-        _number(scores.get("plain"), 3),
-        _number(scores.get("chosen"), 3),
-        _number(scores.get("change"), 3, "+"),
+        decimal(scores.get("plain"), 3),
+        decimal(scores.get("chosen"), 3),
+        signed(scores.get("change")),
     ]
 
 
@@ -53,7 +54,3 @@ def _lines(tasks: Mapping[str, Mapping[str, Any]]) -> list[str]:
                 f"plain decoding (95 %, {scores['scored']} replies scored)."
             )
     return lines
-
-
-def _number(value: float | None, digits: int = 2, sign: str = "") -> str:
-    return "-" if value is None else f"{value:{sign}.{digits}f}"

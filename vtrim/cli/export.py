@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from vtrim.cli import common
+from vtrim.cli import common, draft_options
 from vtrim.errors import OptionError
 
 
@@ -57,7 +57,7 @@ def export(
             show_default=False,
         ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace a draft in --output.")] = False,
+    force: draft_options.Force = False,
     revision: common.RevisionOption = None,
     trust_remote_code: common.TrustOption = False,
     offline: common.OfflineOption = False,

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 from rich.text import Text
 
-from vtrim.artifacts import Run
 from vtrim.cli import common
 from vtrim.cli.export_steps import ExportCall, engine_name, run_export, show
-from vtrim.cli.trim_target import TrimTarget, find_target
+from vtrim.cli.trim_target import DraftCall, TrimTarget, find_target
 from vtrim.errors import OptionError, VtrimError
 
 if TYPE_CHECKING:
@@ -22,15 +21,9 @@ _STYLES = {"loads": "green", "silently differs": "magenta", "refuses": "red", "n
 
 
 @dataclass(frozen=True, kw_only=True)
-class CheckCall:
+class CheckCall(DraftCall):
     """The options of one call that looks at a draft and writes nothing."""
 
-    draft: Path
-    run: Run
-    target: str | None
-    revision: str | None
-    trust_remote_code: bool
-    offline: bool
     tensor_parallel: int = 1
     pipeline_parallel: int = 1
     num_draft_tokens: int = 3

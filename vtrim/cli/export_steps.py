@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vtrim.artifacts import Run, fingerprint_file
+from vtrim.artifacts import fingerprint_file
 from vtrim.cli import common
 from vtrim.cli.trim_checks import check_output, remove_other_weights
-from vtrim.cli.trim_target import TrimTarget, find_target
+from vtrim.cli.trim_target import DraftCall, TrimTarget, find_target
 
 if TYPE_CHECKING:
     from vtrim.models.exporting import Verifier
@@ -17,18 +17,12 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExportCall:
+class ExportCall(DraftCall):
     """The options of one call that writes a draft."""
 
-    draft: Path
     to: str
     output: Path
-    run: Run
-    target: str | None
     force: bool
-    revision: str | None
-    trust_remote_code: bool
-    offline: bool
 
 
 def run_export(call: ExportCall) -> dict[str, Any]:

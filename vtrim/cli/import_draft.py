@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from vtrim.cli import common
+from vtrim.cli import common, draft_options
 
 
 def import_command(
@@ -31,19 +31,9 @@ def import_command(
             show_default=False,
         ),
     ] = None,
-    rope_theta: Annotated[
-        float | None,
-        typer.Option(help="RoPE base the draft was trained with, if its config says otherwise."),
-    ] = None,
-    aux_layers: Annotated[
-        str | None,
-        typer.Option(
-            help="Target states the draft reads (hidden_states indices), e.g. 2,16,29. "
-            "(default: what its config names)",
-            show_default=False,
-        ),
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace a draft in --output.")] = False,
+    rope_theta: draft_options.RopeTheta = None,
+    aux_layers: draft_options.AuxLayers = None,
+    force: draft_options.Force = False,
     revision: common.RevisionOption = None,
     trust_remote_code: common.TrustOption = False,
     offline: common.OfflineOption = False,

@@ -2,44 +2,34 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vtrim import __version__
-from vtrim.artifacts import Run, fingerprint_file, fingerprint_json
+from vtrim.artifacts import fingerprint_file, fingerprint_json
 from vtrim.cli import common
 from vtrim.cli.export_steps import draft_card
-from vtrim.cli.trim_checks import check_output, remove_other_weights
-from vtrim.cli.trim_target import TrimTarget, find_target
-from vtrim.errors import OptionError
+from vtrim.cli.trim_checks import check_output, check_rope_theta, remove_other_weights
+from vtrim.cli.trim_target import DraftCall, TrimTarget, find_target
 
 if TYPE_CHECKING:
     from vtrim.models.importing import ImportedDraft
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImportCall:
+class ImportCall(DraftCall):
     """The options of one call."""
 
-    draft: Path
     output: Path
-    run: Run
-    target: str | None
     rope_theta: float | None
     aux_layers: tuple[int, int, int] | None
     force: bool
-    revision: str | None
-    trust_remote_code: bool
-    offline: bool
 
 
 def run_import(call: ImportCall) -> dict[str, Any]:
     """Writes the draft in the portable layout; the fields of ``--json``."""
-    theta = call.rope_theta
-    if theta is not None and not (math.isfinite(theta) and theta > 0):
-        raise OptionError(f"--rope-theta {theta:g}: must be above 0 and finite.")
+    check_rope_theta(call.rope_theta)
     check_output(call.output, call.draft, force=call.force)
     from vtrim.models.exporting import imported_config
     from vtrim.models.importing import import_draft
@@ -49,7 +39,7 @@ def run_import(call: ImportCall) -> dict[str, Any]:
     draft = import_draft(
         call.draft,
         None if found is None else found.to_import(),
-        rope_theta=theta,
+        rope_theta=call.rope_theta,
         aux_layer_ids=call.aux_layers,
     )
     draft = _with_context(draft, found)

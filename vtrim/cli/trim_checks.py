@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,6 +43,16 @@ def check_output(output: Path, draft: Path, *, force: bool) -> None:
     there = [*ours, *(p for p in [output / "config.json"] if p.exists())]
     if there and not force:
         raise OptionError(f"--output {output}: holds {there[0].name}; --force replaces it.")
+
+
+def check_rope_theta(typed: float | None) -> None:
+    """Refuses a base that rotates nothing.
+
+    Raises:
+        OptionError: shows it.
+    """
+    if typed is not None and not (math.isfinite(typed) and typed > 0):
+        raise OptionError(f"--rope-theta {typed:g}: must be above 0 and finite.")
 
 
 def remove_other_weights(output: Path, kept: str = _KEPT) -> None:

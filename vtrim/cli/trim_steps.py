@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 import time
 from dataclasses import dataclass
@@ -12,15 +11,16 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from vtrim import __version__
-from vtrim.artifacts import Run, check_match, fingerprint_file, fingerprint_json
+from vtrim.artifacts import check_match, fingerprint_file, fingerprint_json
 from vtrim.cli import common
 from vtrim.cli.trim_checks import (
     check_output,
+    check_rope_theta,
     check_tokenizer,
     fitting_counts,
     remove_other_weights,
 )
-from vtrim.cli.trim_target import TrimTarget, find_target
+from vtrim.cli.trim_target import DraftCall, TrimTarget, find_target
 from vtrim.errors import OptionError
 
 if TYPE_CHECKING:
@@ -36,21 +36,15 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrimCall:
+class TrimCall(DraftCall):
     """The options of one call."""
 
-    draft: Path
     output: Path
     vocab: Path | None
     k: int | None
-    run: Run
-    target: str | None
     rope_theta: float | None
     aux_layers: tuple[int, int, int] | None
     force: bool
-    revision: str | None
-    trust_remote_code: bool
-    offline: bool
 
 
 def run_trim(call: TrimCall) -> dict[str, Any]:
@@ -116,9 +110,7 @@ def show(result: dict[str, Any], run: Path | None = None) -> None:
 def _check_options(call: TrimCall) -> None:
     if (call.vocab is None) == (call.k is None):
         raise OptionError("name the new vocabulary with --vocab FILE, or its size with --k N.")
-    theta = call.rope_theta
-    if theta is not None and not (math.isfinite(theta) and theta > 0):
-        raise OptionError(f"--rope-theta {theta:g}: must be above 0 and finite.")
+    check_rope_theta(call.rope_theta)
     check_output(call.output, call.draft, force=call.force)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from vtrim.artifacts import Run, fingerprint_json, read_object
 from vtrim.cli import common
@@ -15,32 +15,16 @@ if TYPE_CHECKING:
     from vtrim.models.importing import ImportTarget
 
 
-class TargetCall(Protocol):
+@dataclass(frozen=True, kw_only=True)
+class DraftCall:
     """The options of a command that reads a draft and may ask its target."""
 
-    @property
-    def draft(self) -> Path:
-        """The draft's folder."""
-
-    @property
-    def run(self) -> Run:
-        """The run whose target may be it."""
-
-    @property
-    def target(self) -> str | None:
-        """The target that was named."""
-
-    @property
-    def revision(self) -> str | None:
-        """Its revision."""
-
-    @property
-    def trust_remote_code(self) -> bool:
-        """Whether its own code may run."""
-
-    @property
-    def offline(self) -> bool:
-        """Whether only files already here are used."""
+    draft: Path
+    run: Run
+    target: str | None
+    revision: str | None
+    trust_remote_code: bool
+    offline: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +64,7 @@ class TrimTarget:
         )
 
 
-def find_target(call: TargetCall) -> TrimTarget | None:
+def find_target(call: DraftCall) -> TrimTarget | None:
     """The target that was named, else the run's where draft and target fit; None without one."""
     if call.target is None:
         return _of_run(call)
@@ -103,7 +87,7 @@ def find_target(call: TargetCall) -> TrimTarget | None:
     )
 
 
-def _of_run(call: TargetCall) -> TrimTarget | None:
+def _of_run(call: DraftCall) -> TrimTarget | None:
     """The run's target with the run's copy of its config: nothing is loaded for it here."""
     entry, path = call.run.read().get("target") or {}, call.draft / "config.json"
     if not entry.get("name") or not call.run.target_config.exists() or not path.is_file():

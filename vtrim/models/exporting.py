@@ -17,7 +17,13 @@ from torch import Tensor
 from vtrim.errors import OptionError
 from vtrim.models.aux_layers import KEY
 from vtrim.models.importing import ImportedDraft
-from vtrim.models.layout import WEIGHTS, draft_config, weights_bytes, write_files
+from vtrim.models.layout import (
+    WEIGHTS,
+    draft_config,
+    weights_bytes,
+    with_mapping,
+    write_files,
+)
 
 PICKLE = "pytorch_model.bin"
 TRT_FILE = "trtllm.yaml"
@@ -210,13 +216,7 @@ def trt_yaml(folder: str, blocks: list[int] | None, tokens: int = SPECULATIVE_TO
 
 
 def _tensors(draft: ImportedDraft) -> dict[str, Tensor]:
-    """All tensors by their portable names; no mapping where the vocabulary is the target's."""
-    mapping = (
-        {}
-        if draft.vocab.is_full
-        else {"d2t": torch.from_numpy(draft.vocab.d2t), "t2d": torch.from_numpy(draft.vocab.t2d)}
-    )
-    return {**draft.tensors, **mapping}
+    return with_mapping(draft.tensors, draft.vocab)
 
 
 def _layers_0(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

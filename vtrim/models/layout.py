@@ -116,11 +116,16 @@ def write_draft(
         InputError: the folder cannot be made, or the disk is full; no file is left under a final
             name half-written.
     """
-    tensors = dict(weights)
-    if not vocab.is_full:
-        tensors["d2t"] = torch.from_numpy(vocab.d2t)
-        tensors["t2d"] = torch.from_numpy(vocab.t2d)
-    write_files(folder, config, {"README.md": card}, WEIGHTS, weights_bytes(tensors))
+    tensors = weights_bytes(with_mapping(weights, vocab))
+    write_files(folder, config, {"README.md": card}, WEIGHTS, tensors)
+
+
+def with_mapping(weights: Mapping[str, Tensor], vocab: DraftVocab) -> dict[str, Tensor]:
+    """The tensors of a draft's file: no mapping where the vocabulary is the target's."""
+    if vocab.is_full:
+        return dict(weights)
+    mapping = {"d2t": torch.from_numpy(vocab.d2t), "t2d": torch.from_numpy(vocab.t2d)}
+    return {**weights, **mapping}
 
 
 def weights_bytes(tensors: Mapping[str, Tensor]) -> bytes:

@@ -10,8 +10,7 @@ from vtrim.evaluation.tasks.gsm8k import GSM8K, MGSM
 from vtrim.evaluation.tasks.latex import equivalent, final_answer, spelling
 from vtrim.evaluation.tasks.mmlu import MMLU, chosen
 from vtrim.evaluation.tasks.own_rows import JSONL, is_right
-from vtrim.evaluation.tasks.rows import RowTask
-from vtrim.evaluation.tasks.task import Question, Score
+from vtrim.evaluation.tasks.task import Question, Score, Task
 
 HERE = Origin("rows.jsonl", 1)
 
@@ -20,7 +19,7 @@ def question(answer: object) -> Question:
     return Question(origin=HERE, messages=({"role": "user", "content": "?"},), answer=answer)
 
 
-def scored(task: RowTask, answer: object, reply: str) -> Score:
+def scored(task: Task, answer: object, reply: str) -> Score:
     found = task.score(question(answer), reply)
     assert found is not None
     return found

@@ -11,11 +11,10 @@ from vtrim.evaluation.tasks.asking import TaskPrompt
 from vtrim.evaluation.tasks.conversations import MT_BENCH
 from vtrim.evaluation.tasks.gsm8k import GSM8K
 from vtrim.evaluation.tasks.results import task_results
-from vtrim.evaluation.tasks.rows import RowTask
-from vtrim.evaluation.tasks.task import Question, Score
+from vtrim.evaluation.tasks.task import Question, Score, Task
 
 
-def prompt(line: int, task: RowTask = GSM8K, group: str = "", answer: str = "7") -> TaskPrompt:
+def prompt(line: int, task: Task = GSM8K, group: str = "", answer: str = "7") -> TaskPrompt:
     question = Question(origin=Origin("f", line), messages=(), answer=answer, group=group)
     return TaskPrompt(ids=(1,), origin=question.origin, task=task, question=question, messages=())
 
@@ -101,21 +100,16 @@ def test_turns_of_one_question_are_one_witness() -> None:
     assert numbers["acceptance_length_interval"] is None  # four questions
 
 
-@dataclass(frozen=True, kw_only=True)
-class Ratio(RowTask):
-    """A task whose metric is a ratio of sums."""
-
-    def total(self, scores: Iterable[Score]) -> float | None:
-        found = list(scores)
-        hits, tried = (sum(score.counts[name] for score in found) for name in ("hits", "tried"))
-        return hits / tried if tried else None
-
-
 def test_a_metric_of_counts_is_summed_before_the_ratio() -> None:
     def judge(question: Question, reply: str) -> Score:
         return Score(value=0.0, counts={"hits": float(reply == "7"), "tried": question.answer})
 
-    task = Ratio(**{**vars(GSM8K), "judge": judge, "name": "ratio"})
+    def total(scores: Iterable[Score]) -> float | None:
+        found = list(scores)
+        hits, tried = (sum(score.counts[name] for score in found) for name in ("hits", "tried"))
+        return hits / tried if tried else None
+
+    task = replace(GSM8K, score=judge, total=total, name="ratio")
     question = prompt(1).question
     prompts = [
         TaskPrompt(

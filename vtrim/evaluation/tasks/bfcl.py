@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from vtrim.chat.conversation import Message, Origin, RowError
-from vtrim.chat.turns import check_unicode, messages_of
+from vtrim.chat.turns import messages_of
 from vtrim.evaluation.tasks.bfcl_calls import NoCalls, calls_of
 from vtrim.evaluation.tasks.bfcl_match import Function, Wanted, all_match
-from vtrim.evaluation.tasks.rows import NO_ANSWER, NO_QUESTION, mean_value
-from vtrim.evaluation.tasks.task import Question, Score
+from vtrim.evaluation.tasks.rows import NO_ANSWER, NO_QUESTION
+from vtrim.evaluation.tasks.task import Question, Rows, Score, Task
 
 _CATEGORY = re.compile(r"_\d+(?:-\d+)*$")  # what stands before the number in an id
 _IRRELEVANT, _RELEVANT = ("irrelevance", "live_irrelevance"), ("live_relevance",)
@@ -47,57 +47,33 @@ class Expected:
     calls: bool = True
 
 
-@dataclass(frozen=True, kw_only=True)
-class BfclTask:
-    """The leaderboard's rows, each beside its row of possible answers; fields as in ``Task``."""
-
-    name: str = "bfcl"
-    title: str = "Berkeley Function Calling Leaderboard v4, one turn, Python (AST match)"
-    licence: str = "Apache-2.0"
-    metric: str | None = "accuracy"
-    max_new_tokens: int = 512
-    stop: tuple[str, ...] = ()
-    runs_code: bool = False
-
-    def questions(
-        self, rows: Iterable[tuple[Origin, Any]]
-    ) -> Iterator[tuple[Origin, Question | RowError]]:
-        """The question in each row that is no answer to another, or why it has none."""
-        asked: list[tuple[Origin, Any]] = []
-        answers: dict[Any, Any] = {}
-        for origin, row in rows:
-            if isinstance(row, Mapping) and "ground_truth" in row and "question" not in row:
-                answers[row.get("id")] = row["ground_truth"]
-            else:
-                asked.append((origin, row))
-        for origin, row in asked:
-            try:
-                question = _question(row, origin, answers)
-                check_unicode(question.messages)
-                yield origin, question
-            except RowError as error:
-                yield origin, error
-
-    def score(self, question: Question, reply: str) -> Score | None:
-        """1 where the calls are those wanted, or the reply rightly calls nothing."""
-        expected: Expected = question.answer
-        try:
-            calls = calls_of(reply)
-        except NoCalls:
-            calls = []
-        if expected.wanted is None:
-            return Score(value=float(bool(calls) == expected.calls))
-        return Score(value=float(all_match(calls, expected.wanted, expected.functions)))
-
-    def total(self, scores: Iterable[Score]) -> float | None:
-        """Mean of the values; None of nothing."""
-        return mean_value(scores)
+def _with_answers(rows: Rows) -> Iterator[tuple[Origin, Any]]:
+    """The rows that ask, each with the answers that a row of the same id has."""
+    asked: list[tuple[Origin, Any]] = []
+    answers: dict[str, Any] = {}
+    for origin, row in rows:
+        if isinstance(row, Mapping) and "ground_truth" in row and "question" not in row:
+            answers[str(row.get("id"))] = row["ground_truth"]
+        else:
+            asked.append((origin, row))
+    for origin, row in asked:
+        known = isinstance(row, Mapping) and str(row.get("id")) in answers
+        yield origin, {"ground_truth": answers[str(row["id"])], **row} if known else row
 
 
-BFCL = BfclTask()
+def _judge(question: Question, reply: str) -> Score:
+    """1 where the calls are those wanted, or the reply rightly calls nothing."""
+    expected: Expected = question.answer
+    try:
+        calls = calls_of(reply)
+    except NoCalls:
+        calls = []
+    if expected.wanted is None:
+        return Score(value=float(bool(calls) == expected.calls))
+    return Score(value=float(all_match(calls, expected.wanted, expected.functions)))
 
 
-def _question(row: Any, origin: Origin, answers: Mapping[Any, Any]) -> Question:
+def _ask(row: Any, origin: Origin) -> Question:
     if not isinstance(row, Mapping):
         raise RowError(NO_QUESTION, "the row is no JSON object")
     if "messages" in row:
@@ -112,7 +88,7 @@ def _question(row: Any, origin: Origin, answers: Mapping[Any, Any]) -> Question:
     return Question(
         origin=origin,
         messages=_with_functions(messages_of(turns[0], "question"), functions),
-        answer=_expected(category, functions, row.get("ground_truth", answers.get(row_id))),
+        answer=_expected(category, functions, row.get("ground_truth")),
         group=category,
     )
 
@@ -170,3 +146,15 @@ def _conversation(row: Mapping[str, Any], origin: Origin) -> Question:
         ),
         group=str(row.get("source", "")),
     )
+
+
+BFCL = Task(
+    name="bfcl",
+    title="Berkeley Function Calling Leaderboard v4, one turn, Python (AST match)",
+    licence="Apache-2.0",
+    metric="accuracy",
+    max_new_tokens=512,
+    arrange=_with_answers,
+    ask=_ask,
+    score=_judge,
+)

@@ -11,8 +11,8 @@ from typing import Any
 
 from vtrim.chat.conversation import Origin
 from vtrim.evaluation.tasks.latex import equivalent, final_answer
-from vtrim.evaluation.tasks.rows import RowTask, answer_at, text_at, user
-from vtrim.evaluation.tasks.task import Question, Score
+from vtrim.evaluation.tasks.rows import answer_at, text_at, user
+from vtrim.evaluation.tasks.task import Question, Score, Task
 
 _HOW = r"Please reason step by step, and put your final answer within \boxed{}."
 
@@ -32,30 +32,30 @@ def _judge(question: Question, reply: str) -> Score:
     return Score(value=float(equivalent(final_answer(reply), question.answer)))
 
 
-MATH500 = RowTask(
+MATH500 = Task(
     name="math500",
     title="MATH-500, 500 competition problems of seven subjects",
     licence="MIT",
     metric="accuracy",
     max_new_tokens=2048,
     ask=partial(_ask, group="subject"),
-    judge=_judge,
+    score=_judge,
 )
-AIME24 = RowTask(
+AIME24 = Task(
     name="aime24",
     title="AIME 2024, 30 problems",
     licence="MIT",
     metric="accuracy",
     max_new_tokens=4096,
     ask=_ask,
-    judge=_judge,
+    score=_judge,
 )
-AIME25 = RowTask(
+AIME25 = Task(
     name="aime25",
     title="AIME 2025, 30 problems",
     licence="Apache-2.0",
     metric="accuracy",
     max_new_tokens=4096,
     ask=_ask,
-    judge=_judge,
+    score=_judge,
 )

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from vtrim.chat.conversation import Origin, RowError
-from vtrim.evaluation.tasks.rows import NO_QUESTION, RowTask, unscored, user
-from vtrim.evaluation.tasks.task import Question
+from vtrim.evaluation.tasks.rows import NO_QUESTION, unscored, user
+from vtrim.evaluation.tasks.task import Question, Task
 
 _MT_BENCH_PARTS = frozenset(
     ("writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities")
@@ -40,30 +40,30 @@ def _spec_bench(row: Any, origin: Origin) -> Question:
     return Question(origin=origin, messages=question.messages, later=question.later, group=group)
 
 
-MT_BENCH = RowTask(
+MT_BENCH = Task(
     name="mt-bench",
     title="MT-Bench, 80 conversations of two turns",
     licence="Apache-2.0",
     metric=None,
     max_new_tokens=1024,
     ask=_turns,
-    judge=unscored,
+    score=unscored,
 )
-KOMT = RowTask(
+KOMT = Task(
     name="komt",
     title="KoMT-Bench, MT-Bench in Korean",
     licence="LGPL-3.0",
     metric=None,
     max_new_tokens=1024,
     ask=_turns,
-    judge=unscored,
+    score=unscored,
 )
-SPEC_BENCH = RowTask(
+SPEC_BENCH = Task(
     name="spec-bench",
     title="Spec-Bench, 480 questions in six parts",
     licence="Apache-2.0",
     metric=None,
     max_new_tokens=1024,
     ask=_spec_bench,
-    judge=unscored,
+    score=unscored,
 )

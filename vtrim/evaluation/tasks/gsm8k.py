@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from vtrim.chat.conversation import Origin, RowError
 from vtrim.evaluation.tasks.numbers import MARK, digits_score, is_number, number_score
-from vtrim.evaluation.tasks.rows import NO_ANSWER, RowTask, answer_at, text_at, user
-from vtrim.evaluation.tasks.task import Question, Score
+from vtrim.evaluation.tasks.rows import NO_ANSWER, answer_at, text_at, user
+from vtrim.evaluation.tasks.task import Question, Score, Task
 
 # The language of a file (mgsm_de.tsv) or of a config on the hub (juletxara/mgsm:de).
 _LANGUAGE = re.compile(r"mgsm[_:-]([a-z]{2})(?![a-z])", re.IGNORECASE)
@@ -84,7 +84,7 @@ def _judge_mgsm(question: Question, reply: str) -> Score:
     return digits_score(reply, question.answer)
 
 
-GSM8K = RowTask(
+GSM8K = Task(
     name="gsm8k",
     title="GSM8K, 1,319 word problems, zero-shot, step by step",
     licence="MIT",
@@ -92,14 +92,14 @@ GSM8K = RowTask(
     max_new_tokens=512,
     stop=("Q:",),
     ask=_gsm8k,
-    judge=_judge_gsm8k,
+    score=_judge_gsm8k,
 )
-MGSM = RowTask(
+MGSM = Task(
     name="mgsm",
     title="MGSM, 250 problems of GSM8K in each of 11 languages",
     licence="CC-BY-4.0",
     metric="accuracy",
     max_new_tokens=512,
     ask=_mgsm,
-    judge=_judge_mgsm,
+    score=_judge_mgsm,
 )

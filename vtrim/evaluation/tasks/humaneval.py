@@ -10,9 +10,9 @@ import re
 from typing import Any
 
 from vtrim.chat.conversation import Origin
-from vtrim.evaluation.tasks.rows import RowTask, text_at, user
+from vtrim.evaluation.tasks.rows import text_at, user
 from vtrim.evaluation.tasks.sandbox import check_sandbox, run_program
-from vtrim.evaluation.tasks.task import Question, Score
+from vtrim.evaluation.tasks.task import Question, Score, Task
 
 _ASK = (
     "Complete this Python function. Reply with the whole function in one ```python block and "
@@ -57,13 +57,13 @@ def completion(reply: str, entry_point: str) -> str:
     return f"\n{code}" if defines.search(code) else code
 
 
-HUMANEVAL = RowTask(
+HUMANEVAL = Task(
     name="humaneval",
     title="HumanEval: Python functions, run against their tests",
     licence="MIT",
     metric="pass@1",
     max_new_tokens=512,
     ask=_ask,
-    judge=_judge,
+    score=_judge,
     runs_code=True,
 )

@@ -16,8 +16,8 @@ from typing import Any
 
 from vtrim.chat.conversation import Origin, RowError
 from vtrim.errors import InputError
-from vtrim.evaluation.tasks.rows import NO_ANSWER, RowTask, text_at, user
-from vtrim.evaluation.tasks.task import Question, Score
+from vtrim.evaluation.tasks.rows import NO_ANSWER, text_at, user
+from vtrim.evaluation.tasks.task import Question, Score, Task
 
 Judge = Callable[[Mapping[str, Any], list[str]], Mapping[str, Any]]
 """A row and a list of one reply -> lm-evaluation-harness's four metrics."""
@@ -118,12 +118,12 @@ def _published() -> Judge:
     return judge
 
 
-IFEVAL = RowTask(
+IFEVAL = Task(
     name="ifeval",
     title="IFEval: instructions that can be verified",
     licence="Apache-2.0",
     metric="prompt_strict",
     max_new_tokens=1280,
     ask=_ask,
-    judge=_judge,
+    score=_judge,
 )

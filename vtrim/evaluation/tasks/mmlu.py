@@ -14,8 +14,8 @@ from pathlib import PurePath
 from typing import Any
 
 from vtrim.chat.conversation import Origin, RowError
-from vtrim.evaluation.tasks.rows import NO_ANSWER, NO_QUESTION, RowTask, text_at, user
-from vtrim.evaluation.tasks.task import Question, Score
+from vtrim.evaluation.tasks.rows import NO_ANSWER, NO_QUESTION, text_at, user
+from vtrim.evaluation.tasks.task import Question, Score, Task
 
 _LETTERS = string.ascii_uppercase
 _MARKED = re.compile(r"\([A-Z]\)")
@@ -93,7 +93,7 @@ def _plain(text: str) -> str:
     return "".join(c for c in text.lower() if not unicodedata.category(c).startswith("P"))
 
 
-MMLU = RowTask(
+MMLU = Task(
     name="mmlu",
     title="MMLU, 14,042 questions of 57 subjects, zero-shot, step by step",
     licence="MIT",
@@ -101,5 +101,5 @@ MMLU = RowTask(
     max_new_tokens=512,
     stop=("Q:",),
     ask=_ask,
-    judge=_judge,
+    score=_judge,
 )

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from vtrim.chat.conversation import Origin, RowError
-from vtrim.chat.turns import check_unicode, messages_of
+from vtrim.chat.turns import messages_of
 from vtrim.evaluation.tasks.rows import NO_ANSWER, NO_QUESTION
-from vtrim.evaluation.tasks.task import Question, Score
+from vtrim.evaluation.tasks.task import Question, Score, Task
 
 Entity = tuple[str, str]
 """Type and text."""
@@ -25,56 +24,29 @@ _LEARNED = ("train", "dev", "valid")
 _FOUND, _WRONG, _MISSED, _UNREAD = "found", "wrong", "missed", "unreadable_replies"
 
 
-@dataclass(frozen=True, kw_only=True)
-class NerTask:
-    """Conversations whose last reply lists entities; fields as in ``Task``."""
-
-    name: str = "ner"
-    title: str = "Named entities as a JSON list (entity micro-F1)"
-    licence: str = "that of the data"
-    metric: str | None = "f1"
-    max_new_tokens: int = 256
-    stop: tuple[str, ...] = ()
-    runs_code: bool = False
-
-    def questions(
-        self, rows: Iterable[tuple[Origin, Any]]
-    ) -> Iterator[tuple[Origin, Question | RowError]]:
-        """The question in each row, or why it has none; rows of training splits are left out."""
-        for origin, row in rows:
-            try:
-                question = _question(row, origin)
-                check_unicode(question.messages)
-                yield origin, question
-            except RowError as error:
-                yield origin, error
-
-    def score(self, question: Question, reply: str) -> Score | None:
-        """F1 of one reply, with what the micro average is made of."""
-        wanted: Counter[Entity] = question.answer
-        listed = entities_of(reply)
-        said = Counter(listed or ())
-        found = (said & wanted).total()
-        counts = {
-            _FOUND: float(found),
-            _WRONG: float(said.total() - found),
-            _MISSED: float(wanted.total() - found),
-            _UNREAD: float(listed is None),
-        }
-        return Score(value=_f1(counts), counts=counts)
-
-    def total(self, scores: Iterable[Score]) -> float | None:
-        """F1 over all replies together; None of nothing."""
-        totals = dict.fromkeys((_FOUND, _WRONG, _MISSED, _UNREAD), 0.0)
-        replies = 0
-        for score in scores:
-            replies += 1
-            for key in totals:
-                totals[key] += score.counts[key]
-        return _f1(totals) if replies else None
+def _judge(question: Question, reply: str) -> Score:
+    """F1 of one reply, with what the micro average is made of."""
+    wanted: Counter[Entity] = question.answer
+    listed = entities_of(reply)
+    said = Counter(listed or ())
+    found = (said & wanted).total()
+    counts = {
+        _FOUND: float(found),
+        _WRONG: float(said.total() - found),
+        _MISSED: float(wanted.total() - found),
+        _UNREAD: float(listed is None),
+    }
+    return Score(value=_f1(counts), counts=counts)
 
 
-NER = NerTask()
+def _micro_f1(scores: Iterable[Score]) -> float | None:
+    """F1 over all replies together; None of nothing."""
+    totals: Counter[str] = Counter()
+    replies = 0
+    for score in scores:
+        replies += 1
+        totals.update(score.counts)
+    return _f1(totals) if replies else None
 
 
 def entities_of(reply: str) -> list[Entity] | None:
@@ -111,7 +83,8 @@ def _f1(counts: Mapping[str, float]) -> float:
     return 2 * counts[_FOUND] / both
 
 
-def _question(row: Any, origin: Origin) -> Question:
+def _ask(row: Any, origin: Origin) -> Question:
+    """The conversation in a row; rows of training splits are left out."""
     if not isinstance(row, Mapping) or "messages" not in row:
         raise RowError(NO_QUESTION, "the row needs `messages` that end in a JSON list of entities")
     split = str(row.get("split", ""))
@@ -129,3 +102,15 @@ def _question(row: Any, origin: Origin) -> Question:
         answer=Counter(recorded),
         group=str(row.get("source", "")),
     )
+
+
+NER = Task(
+    name="ner",
+    title="Named entities as a JSON list (entity micro-F1)",
+    licence="that of the data",
+    metric="f1",
+    max_new_tokens=256,
+    ask=_ask,
+    score=_judge,
+    total=_micro_f1,
+)

@@ -15,8 +15,8 @@ from vtrim.chat.conversation import Origin, RowError
 from vtrim.chat.read import check_text
 from vtrim.evaluation.prompts import asked_in, before_last_reply
 from vtrim.evaluation.tasks.numbers import MARK, is_number, last_number
-from vtrim.evaluation.tasks.rows import NO_QUESTION, RowTask
-from vtrim.evaluation.tasks.task import Question, Score
+from vtrim.evaluation.tasks.rows import NO_QUESTION
+from vtrim.evaluation.tasks.task import Question, Score, Task
 
 _SPACES = re.compile(r"\s+")
 
@@ -90,12 +90,12 @@ def _plain(text: str) -> str:
     return _SPACES.sub(" ", text).strip().casefold()
 
 
-JSONL = RowTask(
+JSONL = Task(
     name="jsonl",
     title="A file of yours: any rows with questions, scored where they have answers",
     licence="the file's own",
     metric="accuracy",
     max_new_tokens=256,
     ask=_ask,
-    judge=_judge,
+    score=_judge,
 )

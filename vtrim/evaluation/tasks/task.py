@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from vtrim.chat.conversation import Message, Origin, RowError
+from vtrim.chat.turns import check_unicode
 
-Row = Mapping[str, Any]
+Rows = Iterable[tuple[Origin, Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,13 +42,22 @@ class Score:
     counts: Mapping[str, float] = field(default_factory=dict)
 
 
-class Task(Protocol):
+def mean_value(scores: Iterable[Score]) -> float | None:
+    """Mean of the scores' values; None of nothing."""
+    values = [score.value for score in scores]
+    return sum(values) / len(values) if values else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
     """One task, without its data.
 
-    name: what ``--task`` calls it. metric: the name of ``Score.value``'s mean (``accuracy``,
-    ``pass@1``, ``f1``); None: nothing is scored. max_new_tokens: its usual longest reply. stop:
-    texts that end a reply. licence: of the data. runs_code: whether scoring runs what the model
-    wrote.
+    name: what ``--task`` calls it. licence: of the data. metric: what ``total`` is (``accuracy``,
+    ``pass@1``, ``f1``); None: nothing is scored. max_new_tokens: its usual longest reply. ask: the
+    question in a row (raises ``RowError`` where there is none). score: of a reply, None where
+    nothing is recorded to compare with. total: the metric over several replies, None of nothing.
+    arrange: rows as ``ask`` reads them, where answers stand apart from questions. stop: texts that
+    end a reply. runs_code: whether scoring runs what the model wrote.
     """
 
     name: str
@@ -55,19 +65,19 @@ class Task(Protocol):
     licence: str
     metric: str | None
     max_new_tokens: int
-    stop: tuple[str, ...]
-    runs_code: bool
+    ask: Callable[[Any, Origin], Question]
+    score: Callable[[Question, str], Score | None]
+    total: Callable[[Iterable[Score]], float | None] = mean_value
+    arrange: Callable[[Rows], Rows] = iter
+    stop: tuple[str, ...] = ()
+    runs_code: bool = False
 
-    def questions(
-        self, rows: Iterable[tuple[Origin, Any]]
-    ) -> Iterator[tuple[Origin, Question | RowError]]:
+    def questions(self, rows: Rows) -> Iterator[tuple[Origin, Question | RowError]]:
         """The question in each row, or why it has none (a missing answer has one)."""
-        ...
-
-    def score(self, question: Question, reply: str) -> Score | None:
-        """How good a reply is; None where the question has no recorded answer."""
-        ...
-
-    def total(self, scores: Iterable[Score]) -> float | None:
-        """The metric over several replies; None of nothing."""
-        ...
+        for origin, row in self.arrange(rows):
+            try:
+                question = self.ask(row, origin)
+                check_unicode([question.messages, question.later, question.tools])
+                yield origin, question
+            except RowError as error:
+                yield origin, error
