@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vtrim.evaluation.bootstrap import paired_interval, paired_p_value
+from vtrim.evaluation.bootstrap import interval_between, paired_interval, paired_p_value
 
 Line = dict[str, Any]
 Floats = npt.NDArray[np.float64]
@@ -93,13 +93,8 @@ class Comparison:
 
     def bounds(self, of: Quantity) -> tuple[float, float] | None:
         """Its 95 % interval: the same prompts are drawn for both."""
-        width = len(of.columns)
-
-        def ratio(*sums: Floats) -> Floats:
-            return np.asarray(of.value(*sums[:width]) / of.value(*sums[width:]) - 1)
-
-        pairs = zip(self.one.parts(of), self.other.parts(of), strict=True)
-        return paired_interval([(*one, *other) for one, other in pairs], ratio)
+        sides = self.other.parts(of), self.one.parts(of)
+        return interval_between(*sides, of.value, lambda one, other: one / other - 1)
 
     def p_value(self, of: Quantity) -> float | None:
         """How often chance alone gives a difference this large: paired permutation of prompts."""

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 
 import dropmatch_paper as paper
 import dropmatch_tables
+import numpy as np
 from dropmatch import recorded
 from dropmatch_rows import Measured, Row, seconds
 from dropmatch_sets import HEADS, SETS, Rule
 from tabular import DIFFERS, between, number, percent, table
 
-from vtrim.evaluation.bootstrap import paired_interval
+from vtrim.evaluation.bootstrap import interval_between
 
 MODEL = "a 135 M target"
 
@@ -226,7 +227,5 @@ def _bounds(row: Row, other: Row) -> tuple[float, float] | None:
         {(line["set"], line["prompt"]): (line["emitted"], seconds([line])) for line in one.lines}
         for one in (row, other)
     ]
-    return paired_interval(
-        [(*sides[0][place], *sides[1][place]) for place in sides[0]],
-        lambda its, time, own, own_time: (its / time) / (own / own_time),
-    )
+    its, own = ([side[place] for place in sides[0]] for side in sides)
+    return interval_between(own, its, np.divide, np.divide)

@@ -15,10 +15,9 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from vtrim.artifacts import write_text
-from vtrim.evaluation.bootstrap import paired_interval, paired_p_value
+from vtrim.evaluation.bootstrap import interval_between, paired_interval, paired_p_value
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "results"))
 from tabular import between, change, change_between, number, page_of, percent, prose, table
@@ -28,7 +27,6 @@ PAGE = HERE.parents[1] / "docs" / "results" / "vllm.md"
 NAMES = {"plain": "without a draft", "full": "draft, full vocabulary", "trimmed": "draft, trimmed"}
 CLOCKS = {"cpu_seconds": "tokens per CPU second", "wall_seconds": "tokens/s (wall clock)"}
 Rows = list[tuple[float, float]]
-Floats = npt.NDArray[np.float64]
 
 
 def per_prompt(rounds: list[dict[str, Any]], engine: str, top: str, below: str) -> Rows:
@@ -58,15 +56,9 @@ def rate(rows: Rows) -> float:
 
 def lead(a: Rows, b: Rows) -> tuple[float, tuple[float, float] | None, float | None]:
     """How much higher a rate a is than b, its interval, and the p-value of the difference."""
-
-    def value(a_top: Floats, a_below: Floats, b_top: Floats, b_below: Floats) -> Floats:
-        share: Floats = (a_top / a_below) / (b_top / b_below) - 1
-        return share
-
-    both = [(*one, *other) for one, other in zip(a, b, strict=True)]
     return (
         rate(a) / rate(b) - 1,
-        paired_interval(both, value),
+        interval_between(b, a, np.divide, lambda one, other: one / other - 1),
         paired_p_value(b, a, np.divide),
     )
 

@@ -103,7 +103,7 @@ def test_g23_prompts_that_cannot_be_answered_do_not_hide_the_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if not known_before_loading:  # as of a draft with fewer positions than its target
-        monkeypatch.setattr("vtrim.cli.eval_steps._most_positions", lambda _: sys.maxsize)
+        monkeypatch.setattr("vtrim.evaluation.pairing.TargetSource.positions", sys.maxsize)
     file = "g23_long_prompt.jsonl"
     assert call(*on_words(tmp_path / "run", draft, target, "--json", prompts=file)) == 0
     printed = capsys.readouterr()

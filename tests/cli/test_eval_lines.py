@@ -45,13 +45,13 @@ def test_every_statistic_is_told_with_its_numbers() -> None:
         "100 of 200 rounds rejected a token (greedy): 25.0 % the target's token is not in the",
         "75.0 % the draft had another token",
         "95.0 % of the tokens of plain decoding's replies",
-        "it lacks most often ' [bold]' (3), 9 (1)",
+        "it lacks most often ' [bold]' (3), id 9 (1)",
         "noisy emits more.",
         "1.70 by training's held-out rows, 2.30 by a0 0.75 x coverage 0.900",
         "; measured 1.60 (a0 0.40)",
         "9.0 with the measured length, 12.0 with the expected length; measured 8.5. Plain: 7.0",
         "Of 3 repeats each prompt's median run counts (50 % of the replies",
-        "plain decoding 2.0 % apart over the repeats; a fixed product's middle half 4.0 % wide",
+        "plain decoding's speed lay 2.0 % apart over 3 repeats; a fixed kernel, timed 6 times",
     ):
         assert part in text
     assert "the draw" not in text  # a cause that never came is not named

@@ -301,6 +301,10 @@ def test_nothing_has_to_run_where_nothing_has_changed(chain: Chain, finished: Ru
         ("search.alpha=0.5", {"search": "alpha changed"}),
         ("eval.exact.seed=1", {"eval exact": "seed changed"}),
         ("eval.exact.batch_size=4", {"eval exact": "batch_size changed"}),
+        ("eval.exact.engine=vllm", {"eval exact": "engine changed"}),
+        ("eval.exact.request_timeout=9", {}),
+        ("eval.exact.task=gsm8k", {"eval exact": "task changed"}),
+        ("coverage.engine=dask", {}),
         (
             "target=other",
             dict.fromkeys(READ_BY, "target changed"),

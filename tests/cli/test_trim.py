@@ -12,7 +12,6 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from vtrim.artifacts import Run, fingerprint_json
-from vtrim.cli.main import main
 from vtrim.trimming.coverage import Coverage
 
 IDS = list(range(0, 54, 2))  # 27 of the 64 rows, the stop token 51 not among them
@@ -20,21 +19,12 @@ Vtrim = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def vtrim(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> Vtrim:
+def vtrim(vtrim: Vtrim, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Vtrim:
     """Runs a command in an empty folder: exit code, stdout, stderr."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("VTRIM_RUN", raising=False)
     monkeypatch.setenv("COLUMNS", "140")
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            main([str(argument) for argument in arguments])
-        out, err = capsys.readouterr()
-        return int(ended.value.code or 0), out, err
-
-    return call
+    return vtrim
 
 
 @pytest.fixture

@@ -70,8 +70,6 @@ class Fake:
         )
         return Batch((reply,) * len(prompts), counts if self.counted and self.each > 1 else None)
 
-    def close(self) -> None: ...
-
 
 def pair(log: list[Any], **chosen: Any) -> dict[str, Fake]:
     return {"plain": Fake("plain", log), "chosen": Fake("chosen", log, each=3, **chosen)}
@@ -121,8 +119,6 @@ def test_finished_prompts_outlast_a_server_that_goes_down(tmp_path: Path) -> Non
     log.clear()
     whole = said_by(pair(log), PartFile(tmp_path / "whole", key))
     assert again.pairs == whole.pairs
-    part.remove()
-    assert not path.exists()
 
 
 def test_a_cut_line_is_asked_again_and_another_measurement_s_file_is_written_over(
@@ -209,7 +205,6 @@ def test_ids_that_do_not_spell_the_text_are_another_model_s(tmp_path: Path) -> N
     part = PartFile(tmp_path / "part", {})
     good = schedule(decode=lambda _: "<s> Green Gold".lower())
     said_by(engines, part, good)
-    part.remove()
     bad = schedule(decode=lambda _: "owl")
     with pytest.raises(MismatchError, match="'greengold' reads 'owl' there"):
         said_by(engines, PartFile(tmp_path / "other", {}), bad)

@@ -33,7 +33,7 @@ READS = {
     "regenerate": {"prompts", "template"},
     "coverage": {"data", "generated", "template"},
     "train-draft": {"vocab", "init_from", "hostfile", "draft_config", "deepspeed_config"},
-    "eval": {"draft", "prompts", "task_data", "draft_model", "draft_vocab"},
+    "eval": {"draft", "prompts", "task_data", "draft_model", "draft_vocab", "engine_python"},
 }
 """Keys whose values name files or folders: beside the recipe."""
 
@@ -49,7 +49,7 @@ SAME_RESULT = {
 } | {option_of(name)[2:].replace("-", "_") for name in FREE_ON_RESUME}  # fmt: skip
 """Options that decide how a step runs and not what it makes."""
 
-_MEASURED = {("eval", "batch_size")}
+_MEASURED = {("eval", "batch_size"), ("eval", "engine")}
 """Options of that kind in commands that measure how a step runs."""
 
 NOTHING = ("", "null", "~")

@@ -71,7 +71,10 @@ def evaluate(
     offline: common.OfflineOption = False,
     name: Annotated[
         str | None,
-        typer.Option(help="Writes eval/NAME.json (default: the acceptor's name, -DRAFTER)."),
+        typer.Option(
+            help="Writes eval/NAME.json, over an earlier one (default: the acceptor's name, "
+            "-DRAFTER)."
+        ),
     ] = None,
     as_json: common.JsonOption = False,
 ) -> None:

@@ -287,8 +287,7 @@ def result_name(options: Mapping[str, Any]) -> str:
 
 
 def _acceptor_of(options: Mapping[str, Any]) -> str:
-    exact = "greedy" if options.get("temperature", 0.0) == 0 else "rejection"
-    return options.get("acceptor") or exact
+    return options.get("acceptor") or values.exact_rule(options.get("temperature", 0.0))
 
 
 def _drafter_of(options: Mapping[str, Any]) -> str:

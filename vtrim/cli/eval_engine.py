@@ -79,17 +79,11 @@ def _pairing(call: EvalCall) -> Pairing:
     settings = call.settings(source.stop_ids)
     if call.server is not None:
         return Pairing(call=call, source=source, settings=settings, draft=None)
-    from vtrim.evaluation.pairing import check_draft
-    from vtrim.models.layout import load_draft
-    from vtrim.shape import DraftShape
+    from vtrim.evaluation.pairing import read_draft
 
     folder = call.draft_folder
-    draft = load_draft(
-        folder,
-        num_target_layers=lambda: DraftShape.from_target_config(source.config).num_target_layers,
-    )
-    check_draft(draft, folder, source)
-    return Pairing(call=call, source=source, settings=settings, draft=(folder, draft.vocab))
+    vocab = read_draft(source, folder).vocab
+    return Pairing(call=call, source=source, settings=settings, draft=(folder, vocab))
 
 
 @contextmanager
@@ -97,12 +91,12 @@ def _opened(pairing: Pairing) -> Iterator[tuple[dict[str, ServingEngine], Found]
     """The engines by rule, and the prompts for them; what was started is ended."""
     with ExitStack() as stack:
         if pairing.call.server is None:
-            found = find_prompts(pairing.call, pairing.source, pairing.positions)
+            found = find_prompts(pairing.call, pairing.source, pairing.source.positions)
             engines = started_libraries(pairing, found, stack)
         else:
             engines = running_servers(pairing.call)
             known = [engine.info.context_length for engine in engines.values()]
-            room = min([pairing.positions, *(length for length in known if length)])
+            room = min([pairing.source.positions, *(length for length in known if length)])
             found = find_prompts(pairing.call, pairing.source, room)
         found = found.whole(
             pairing.source, pairing.settings.max_new_tokens, _writer(pairing, engines)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vtrim.cli.eval_values import AUTO, LOCAL, OPENAI, VLLM
+from vtrim.cli.eval_values import AUTO, LOCAL, OPENAI, VLLM, exact_rule
 from vtrim.errors import OptionError, did_you_mean
 
 if TYPE_CHECKING:
@@ -29,7 +29,8 @@ def check_engine(call: EvalCall) -> None:
     if call.engine not in ENGINES:
         raise OptionError(
             f"--engine {call.engine}: unknown. Known: {', '.join(ENGINES)}."
-            f"{did_you_mean(call.engine, ENGINES)}"
+            f"{did_you_mean(call.engine, ENGINES)} "
+            "SGLang and TensorRT-LLM are measured by --engine openai --server URL."
         )
     if not call.request_timeout > 0:
         raise OptionError(f"--request-timeout {call.request_timeout:g}: give seconds above 0.")
@@ -60,10 +61,9 @@ def _check_rule(call: EvalCall) -> None:
         raise OptionError(
             f"--acceptor {call.acceptor}: only with --engine local; {call.engine} accepts exactly."
         )
-    exact = call.acceptor and ("greedy" if call.temperature == 0 else "rejection")
-    if call.acceptor != exact:
+    if call.acceptor is not None and call.acceptor != exact_rule(call.temperature):
         raise OptionError(
-            f"--acceptor {call.acceptor}: {call.engine} uses it {_EXACT[str(call.acceptor)]} only."
+            f"--acceptor {call.acceptor}: {call.engine} uses it {_EXACT[call.acceptor]} only."
         )
     if call.drafter_name != "eagle":
         raise OptionError(

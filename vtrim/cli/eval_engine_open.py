@@ -42,11 +42,6 @@ class Pairing:
         """What the library's draft can write."""
         return None if self.draft is None else self.draft[1]
 
-    @property
-    def positions(self) -> int:
-        """Positions of the target, prompt and reply together."""
-        return int(self.source.config.get("max_position_embeddings") or sys.maxsize)
-
 
 def running_servers(call: EvalCall) -> dict[str, ServingEngine]:
     """The running servers.
@@ -123,12 +118,12 @@ _SLACK = 16  # positions that a draft may look beyond a reply's end
 def _positions_needed(pairing: Pairing, found: Found) -> int:
     """Positions for the longest prompt, its reply and what is drafted beyond; of turns, all."""
     if any(one.question.later for _, first in found.askers for one in first):
-        return pairing.positions
+        return pairing.source.positions
     longest = max(
         len(prompt.ids) + (prompt.max_new_tokens or pairing.settings.max_new_tokens)
         for prompt in found.prompts
     )
-    return min(longest + _SLACK, pairing.positions)
+    return min(longest + _SLACK, pairing.source.positions)
 
 
 def log_path(call: EvalCall, name: str) -> Path:

@@ -51,5 +51,5 @@ def _footnotes(result: Mapping[str, Any]) -> list[str]:
         lines.append(f"Replies identical to those without a draft: {share}.")
     if result["prompts"] < 5:
         lines.append("Fewer than 5 prompts: no interval; differences may be chance.")
-    lines.append(f"Written to {result['artifact']}")
+    lines.append(f"Written: {result['artifact']}")
     return lines

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from vtrim.evaluation.report.conditions import noise_said
+
 Numbers = Mapping[str, Any]
 _SHOWN_MISSING = 5
 
@@ -22,7 +24,7 @@ def statistics(result: Numbers, rules: Mapping[str, Numbers]) -> Iterator[str]:
     yield from (one["sentence"] for one in result.get("against_exact", []))
     yield from _expected(result.get("expected") or {})
     yield from _repeats(result)
-    yield from _noise(result.get("noise") or {})
+    yield from _noise(result)
 
 
 def _intervals(name: str, numbers: Numbers) -> Iterator[str]:
@@ -62,7 +64,10 @@ def _coverage(result: Numbers) -> Iterator[str]:
     if share is None or share == 1:
         return
     missing = result.get("missing_tokens", [])[:_SHOWN_MISSING]
-    often = ", ".join(f"{one.get('text', one['id'])!r} ({one['count']})" for one in missing)
+    often = ", ".join(
+        (repr(one["text"]) if "text" in one else f"id {one['id']}") + f" ({one['count']})"
+        for one in missing
+    )
     yield (
         f"The draft can write {100 * share:.1f} % of the tokens of plain decoding's replies; it "
         f"lacks most often {often}."
@@ -104,15 +109,9 @@ def _repeats(result: Numbers) -> Iterator[str]:
         yield f"Of {repeats} repeats each prompt's median run counts{said}."
 
 
-def _noise(noise: Numbers) -> Iterator[str]:
-    parts = []
-    if noise.get("plain_spread") is not None:
-        parts.append(f"plain decoding {100 * noise['plain_spread']:.1f} % apart over the repeats")
-    if noise.get("kernel_spread") is not None:
-        parts.append(
-            f"a fixed product's middle half {100 * noise['kernel_spread']:.1f} % wide over "
-            f"{noise['kernel_looks']} looks, {100 * noise['kernel_drift']:+.1f} % at the end"
-        )
-    if parts:
-        more = "" if noise.get("plain_spread") is not None else " (--repeats 3 tells more)"
-        yield f"Noise of the machine: {'; '.join(parts)}{more}."
+def _noise(result: Numbers) -> Iterator[str]:
+    said = noise_said(result)
+    if said:
+        repeated = result["noise"].get("plain_spread") is not None
+        more = "" if repeated else " (--repeats 3 tells more)"
+        yield f"Noise of the machine: {'; '.join(said)}{more}."

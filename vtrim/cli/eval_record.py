@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Mapping
 from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
@@ -68,26 +69,19 @@ def provenance(
     lean: bool,
 ) -> dict[str, Any]:
     """What was measured, by content, and on what. drafter: the facts of what drafts."""
-    import platform
-
     import torch
     import transformers
 
     from vtrim.training.target_weights import weights_fingerprint
 
     return {
-        "vtrim": __version__,
-        "target": source.name,
-        "target_config_fingerprint": fingerprint_json(source.config),
+        **_measured_on(call, source),
         "target_weights": weights_fingerprint(source.name, revision=source.revision),
         **drafter,
         "forward": "lean" if lean else "transformers",
         "context_length": context_length,
-        "prompts": "held-out rows of the run" if call.prompts is None else str(call.prompts),
-        "prompts_fingerprint": None if call.prompts is None else fingerprint_file(call.prompts),
         "torch": torch.__version__,
         "transformers": transformers.__version__,
-        "machine": platform.processor() or platform.machine(),
     }
 
 
@@ -98,18 +92,19 @@ def engine_provenance(
     tasks: Mapping[str, Any],
 ) -> dict[str, Any]:
     """What a serving engine measured, by content. draft: folder and vocabulary, where known."""
-    import platform
+    facts = {**_measured_on(call, source), **draft_facts(draft)}
+    return {**facts, "forward": call.engine, **tasks}
 
+
+def _measured_on(call: EvalCall, source: TargetSource) -> dict[str, Any]:
+    """Target, prompts and machine."""
     return {
         "vtrim": __version__,
         "target": source.name,
         "target_config_fingerprint": fingerprint_json(source.config),
-        **draft_facts(draft),
-        "forward": call.engine,
         "prompts": "held-out rows of the run" if call.prompts is None else str(call.prompts),
         "prompts_fingerprint": None if call.prompts is None else fingerprint_file(call.prompts),
         "machine": platform.processor() or platform.machine(),
-        **tasks,
     }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -79,7 +78,9 @@ def run_eval(call: EvalCall) -> dict[str, Any]:
     }
     result["expected"] = expectations(call.run, loaded.decoder, result)
     for row in result["missing_tokens"]:
-        row["text"] = loaded.engine.tokenizer.decode([row["id"]])
+        text = loaded.engine.tokenizer.decode([row["id"]])
+        if "\ufffd" not in text:  # a part of a character has no text of its own
+            row["text"] = text
     write(call.run, result, artifact)
     return result
 
@@ -119,7 +120,7 @@ def load(call: EvalCall) -> Loaded:
     device = common.pick_device(call.device)
     _prepare(call, device)
     source = target_of(call)
-    found = find_prompts(call, source, _most_positions(source))
+    found = find_prompts(call, source, source.positions)
     call, decoder, engine = _engine(call, source, options, folder, device)
     if max(len(prompt.ids) for prompt in found.prompts) >= engine.context_length:
         found = find_prompts(call, source, engine.context_length)  # the draft's is less
@@ -273,8 +274,3 @@ def _note_other_vocabulary(call: EvalCall, decoder: Decoder) -> None:
             f"{call.run.draft} was trained with {its.size:,} tokens, not with those of "
             f"{call.run.vocab} ({chosen.size:,}): `vtrim train-draft` makes one for them."
         )
-
-
-def _most_positions(source: TargetSource) -> int:
-    """Positions of the target, as its config says before it is loaded; the draft's may be fewer."""
-    return int(source.config.get("max_position_embeddings") or sys.maxsize)

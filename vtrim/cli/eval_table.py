@@ -11,6 +11,7 @@ from rich.text import Text
 from vtrim.cli import common
 from vtrim.cli.eval_lines import statistics
 from vtrim.cli.eval_tasks_table import show_tasks
+from vtrim.cli.eval_values import exact_rule
 from vtrim.evaluation.report.rules import decimal, percent, signed
 
 _COLUMNS = ("rule", "tokens/s", "speed-up", "95 %", "acceptance length", "off arg-max")
@@ -79,7 +80,7 @@ def _rules(result: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     chosen = {result["acceptor"]: result}
     if "exact" not in result:
         return chosen
-    exact = "greedy" if result["temperature"] == 0 else "rejection"
+    exact = exact_rule(result["temperature"])
     return {f"exact ({exact})": result["exact"], **chosen}
 
 
@@ -179,7 +180,8 @@ def _together(result: Mapping[str, Any]) -> str:
 
 
 def _ties(result: Mapping[str, Any]) -> str:
-    """Why an exact rule's text can differ in half precision."""
-    if not result["lossless"] or result["dtype"] == "float32":
+    """Why an exact rule's text can differ in half precision, where it does."""
+    same = result["identical_to_plain"] == 1
+    if same or not result["lossless"] or result["dtype"] == "float32":
         return ""
     return f" ({result['dtype']} ties between batch shapes; --dtype fp32 shows identity)"

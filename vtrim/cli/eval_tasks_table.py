@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rich.table import Table
@@ -25,7 +25,8 @@ def show_tasks(result: Mapping[str, Any]) -> None:
     for name, task in tasks.items():
         table.add_row(*map(Text, _cells(name, task)))
     common.results.print(table)
-    for line in _lines(tasks):
+    ended = {row["prompt"]: row["finish_reason"] for row in result.get("per_prompt", ())}
+    for line in (*_lines(tasks), *_doubts(tasks, ended)):
         common.results.print(line, markup=False, soft_wrap=True)
 
 
@@ -54,3 +55,21 @@ def _lines(tasks: Mapping[str, Mapping[str, Any]]) -> list[str]:
                 f"plain decoding (95 %, {scores['scored']} replies scored)."
             )
     return lines
+
+
+def _doubts(
+    tasks: Mapping[str, Mapping[str, Any]], ended: Mapping[str, str | None]
+) -> Iterator[str]:
+    """Replies that count for no score, and those that were cut before they could answer.
+
+    ended: why each prompt's reply ended, by the prompt's fingerprint.
+    """
+    for name, task in tasks.items():
+        if task["scores"] is None:
+            continue
+        scored = task["scores"]["scored"]
+        if scored < task["questions"]:
+            yield f"{name}: {scored} of {task['questions']} questions have an answer to score by."
+        cut = sum(ended.get(row["prompt"]) == "length" for row in task["scored"])
+        if cut:
+            yield f"{name}: {cut} of {scored} scored replies were cut at their longest length."

@@ -23,6 +23,11 @@ MOST_DRAFTED = 8
 """What ``--num-draft-tokens auto`` never exceeds in a chain."""
 
 
+def exact_rule(temperature: float) -> str:
+    """The rule that keeps the target's law."""
+    return "greedy" if temperature == 0 else "rejection"
+
+
 def draft_tokens(typed: str | None) -> int | str | None:
     """A number of tokens, ``auto``, or None where nothing was typed.
 

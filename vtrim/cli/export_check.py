@@ -37,7 +37,7 @@ def export_and_show(
     if wanted is None and not launch:
         result = run_check(looked_at)
     elif wanted is not None:
-        engines = run_check(looked_at)["engines"]
+        engines = run_check(replace(looked_at, say_target=False))["engines"]
         result["engines"] = {name: part["verdict"] for name, part in engines.items()}
     if launch:
         result["launch"] = run_launch(looked_at)
@@ -46,7 +46,10 @@ def export_and_show(
         return
     if wanted is not None:
         show(result)
-        common.note("engines: " + ", ".join(f"{n} {v}" for n, v in result["engines"].items()))
+        verdicts = result["engines"]
+        common.note("engines: " + ", ".join(f"{n} {v}" for n, v in verdicts.items()))
+        if set(verdicts.values()) != {"loads"}:
+            common.note(f"for the reasons: vtrim export --check {looked_at.draft}")
     elif not launch:
         show_check(result)
     show_launch(result.get("launch", {}))
@@ -76,7 +79,8 @@ def _target(call: CheckCall) -> TrimTarget | None:
         named = _noted(call.draft) if found is None else None
         return found if named is None else find_target(replace(call, target=named))
     except VtrimError as error:  # the folder may be no draft, which the check says itself
-        common.note(f"target left out: {error}")
+        if call.draft.is_dir():
+            common.note(f"target left out: {error}")
         return None
 
 

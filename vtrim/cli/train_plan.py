@@ -114,7 +114,7 @@ def _target_parameters(call: TrainCall) -> int:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    from vtrim.models.hub import resolve_model
+    from vtrim.models.hub import here_only, resolve_model
 
     entry = call.manifest["target"]
     trust = bool(entry.get("trust_remote_code"))
@@ -123,7 +123,7 @@ def _target_parameters(call: TrainCall) -> int:
             resolve_model(call.target_name),
             revision=entry.get("revision"),
             trust_remote_code=trust,
-            local_files_only=call.offline,
+            local_files_only=here_only(call.target_name, offline=call.offline),
         )
         with torch.device("meta"):
             model: Any = AutoModelForCausalLM.from_config(config, trust_remote_code=trust)

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class DraftCall:
-    """The options of a command that reads a draft and may ask its target."""
+    """The options of a command that reads a draft and may ask its target.
+
+    say_target: whether a target that is the run's is named, as nobody typed it.
+    """
 
     draft: Path
     run: Run
@@ -25,6 +28,7 @@ class DraftCall:
     revision: str | None
     trust_remote_code: bool
     offline: bool
+    say_target: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,10 +103,11 @@ def _of_run(call: DraftCall) -> TrimTarget | None:
     known = _is_noted(noted if isinstance(noted, Mapping) else {}, entry, config)
     if known is False or not _fits(draft, config):
         return None
-    common.note(
-        f"target: {entry['name']}, the run's"
-        f"{'' if known else ', as its sizes fit the draft'}; another is named with --target"
-    )
+    if call.say_target:
+        common.note(
+            f"target: {entry['name']}, the run's"
+            f"{'' if known else ', as its sizes fit the draft'}; another is named with --target"
+        )
     return TrimTarget(
         name=str(entry["name"]),
         revision=call.revision or entry.get("revision"),

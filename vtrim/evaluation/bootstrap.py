@@ -47,6 +47,18 @@ def paired_interval(
     return low, high
 
 
+def interval_between(
+    a: Parts, b: Parts, value: Value, against: Value, groups: Groups = None
+) -> tuple[float, float] | None:
+    """95 % interval of ``against(b's value, a's value)``: the same prompts are drawn for both."""
+
+    def both(*sums: Floats) -> Floats:
+        half = len(sums) // 2
+        return against(value(*sums[half:]), value(*sums[:half]))
+
+    return paired_interval([(*x, *y) for x, y in zip(a, b, strict=True)], both, groups)
+
+
 def paired_p_value(a: Parts, b: Parts, value: Value, groups: Groups = None) -> float | None:
     """How often a difference this large comes about when nothing but chance tells a from b.
 

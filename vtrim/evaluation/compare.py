@@ -16,7 +16,7 @@ from vtrim.evaluation.bootstrap import (
     Floats,
     Parts,
     Value,
-    paired_interval,
+    interval_between,
     paired_p_value,
 )
 
@@ -133,23 +133,18 @@ def compare_by(
     if not np.isfinite(values).all():
         return None
     groups = [str(row.get("origin")) for row, _ in pairs]
-    both: Parts = [x + y for x, y in zip(first, second, strict=True)]
-    half = len(metric.columns)
 
-    def difference(*sums: Floats) -> Floats:
-        return metric.value(*sums[half:]) - metric.value(*sums[:half])
-
-    def ratio(*sums: Floats) -> Floats:
-        return metric.value(*sums[half:]) / metric.value(*sums[:half])
+    def interval(against: Value) -> tuple[float, float] | None:
+        return interval_between(first, second, metric.value, against, groups)
 
     found = Comparison(
         metric=metric.name,
         a=values[0],
         b=values[1],
         difference=values[1] - values[0],
-        interval=paired_interval(both, difference, groups),
+        interval=interval(np.subtract),
         ratio=values[1] / values[0] if values[0] > 0 else None,
-        ratio_interval=paired_interval(both, ratio, groups) if values[0] > 0 else None,
+        ratio_interval=interval(np.divide) if values[0] > 0 else None,
         p_value=paired_p_value(first, second, metric.value, groups),
         prompts=len(set(groups)),
         sentence="",

@@ -20,19 +20,18 @@ def expected_change(
 ) -> dict[str, Any] | None:
     """Draft b as predicted from a, and as measured; None unless both are chains of one length.
 
-    draft_step: share of a draft step's time that b
-    saves. utility: of both, where both searches
+    draft_step: share of a draft step's time that b saves. utility: of both, where both searches
     say, at one alpha. sentences: the same in words.
     """
     mine, yours = a.get("expected"), b.get("expected")
-    rules = exact_rule(a), exact_rule(b)
+    first, second = exact_rule(a), exact_rule(b)
     alike = all(a.get(key) == b.get(key) for key in ("num_draft_tokens", "drafter", "batch_size"))
-    if not mine or not yours or None in rules or not alike or not mine.get("acceptance_length"):
+    if not mine or not yours or first is None or second is None:
+        return None
+    if not alike or not mine.get("acceptance_length"):
         return None
     if mine["draft_vocab_size"] == yours["draft_vocab_size"]:
         return None
-    first, second = rules
-    assert first is not None and second is not None  # noqa: PT018, S101  (told above)
     predicted, covered = _predicted(a, b, first)
     step = {
         "predicted": 1 - yours["draft_flops"] / mine["draft_flops"],

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from vtrim.decoding.generation import Generation
-from vtrim.evaluation.bootstrap import Groups, paired_interval
+from vtrim.evaluation.bootstrap import Groups, interval_between
 
 
 def mean_log_prob(generations: Sequence[Generation]) -> float | None:
@@ -33,12 +33,8 @@ def log_prob_interval(
     rule: Sequence[Generation], plain: Sequence[Generation], groups: Groups = None
 ) -> tuple[float, float] | None:
     """95 % bootstrap interval of the change in mean log p; None below 5 prompts."""
-    pairs = zip(rule, plain, strict=True)
-    return paired_interval(
-        [(a.log_prob, a.emitted, b.log_prob, b.emitted) for a, b in pairs],
-        lambda its, tokens, own, plain_tokens: its / tokens - own / plain_tokens,
-        groups,
-    )
+    its, own = ([(g.log_prob, g.emitted) for g in side] for side in (rule, plain))
+    return interval_between(own, its, np.divide, np.subtract, groups)
 
 
 def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from vtrim.decoding.generation import Generation
-from vtrim.evaluation.bootstrap import Groups, paired_interval
+from vtrim.evaluation.bootstrap import Groups, interval_between, paired_interval
 
 PHASES = ("draft", "verify", "accept", "other")
 
@@ -105,14 +105,8 @@ def speedup_interval(
     rule: Sequence[Generation], plain: Sequence[Generation], groups: Groups = None
 ) -> tuple[float, float] | None:
     """95 % bootstrap interval of the speed-up over plain decoding; None below 5 prompts."""
-    pairs = zip(rule, plain, strict=True)
-    return paired_interval(
-        [(a.emitted, a.decode_seconds, b.emitted, b.decode_seconds) for a, b in pairs],
-        lambda tokens, seconds, plain_tokens, plain_seconds: (
-            (tokens / seconds) / (plain_tokens / plain_seconds)
-        ),
-        groups,
-    )
+    its, base = ([(g.emitted, g.decode_seconds) for g in side] for side in (rule, plain))
+    return interval_between(base, its, np.divide, np.divide, groups)
 
 
 def rate_intervals(generations: Sequence[Generation], groups: Groups = None) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -78,6 +79,11 @@ class TargetSource:
             trust_remote_code=self.trust_remote_code,
             offline=self.offline,
         )
+
+    @property
+    def positions(self) -> int:
+        """Positions, prompt and reply together, as its config says before it is loaded."""
+        return int(self.config.get("max_position_embeddings") or sys.maxsize)
 
     @cached_property
     def stop_ids(self) -> frozenset[int]:
@@ -171,11 +177,7 @@ def load_pair(
     Raises:
         InputError: one of them cannot be read. MismatchError: the draft is another target's.
     """
-    draft = load_draft(
-        folder,
-        num_target_layers=lambda: DraftShape.from_target_config(source.config).num_target_layers,
-    )
-    check_draft(draft, folder, source)
+    draft = read_draft(source, folder)
     target = source.load(dtype, device, draft.aux_layer_ids)
     # Auxiliary states reach 24,700 on a small target (MEASURED.md): fp16 would overflow in fc.
     kept = torch.bfloat16 if target.dtype == torch.float16 else target.dtype
@@ -183,7 +185,21 @@ def load_pair(
     return target, draft
 
 
-def check_draft(draft: LoadedDraft, folder: Path, source: TargetSource) -> None:
+def read_draft(source: TargetSource, folder: Path) -> LoadedDraft:
+    """The target's draft, on the CPU in its own dtype.
+
+    Raises:
+        InputError: it cannot be read. MismatchError: it is another target's.
+    """
+    draft = load_draft(
+        folder,
+        num_target_layers=lambda: DraftShape.from_target_config(source.config).num_target_layers,
+    )
+    _check_draft(draft, folder, source)
+    return draft
+
+
+def _check_draft(draft: LoadedDraft, folder: Path, source: TargetSource) -> None:
     """Refuses a draft that another target was meant for.
 
     Raises:

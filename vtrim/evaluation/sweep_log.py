@@ -15,7 +15,7 @@ from typing import IO, Any
 
 from vtrim.artifacts import lock_file
 from vtrim.errors import InputError, MismatchError, OptionError
-from vtrim.evaluation.sweep_space import Point, named
+from vtrim.evaluation.sweep_space import Point
 
 _KIND = "vtrim sweep"
 
@@ -122,11 +122,6 @@ def open_log(path: Path) -> Iterator[SweepLog]:
             file, OptionError(f"{path}: another sweep is writing to it. Give another --name.")
         )
         yield SweepLog(path, file)
-
-
-def point_name(line: Mapping[str, Any]) -> str:
-    """The settings of a finished point in one line."""
-    return named(line["knobs"])
 
 
 def _short(value: Any) -> str:

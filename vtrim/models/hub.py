@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
+import ssl
+from functools import cache
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.request import Request, urlopen
 
 from vtrim.artifacts import fingerprint_bytes
 from vtrim.errors import InputError
 from vtrim.models.smollm2 import SMOLLM2, ensure_smollm2
+
+_PATIENCE = 5.0  # [s] until a hub that does not answer is not asked again
 
 
 def resolve_model(name: str) -> str:
@@ -41,7 +48,7 @@ def load_tokenizer(
             resolve_model(name),
             revision=revision,
             trust_remote_code=trust_remote_code,
-            local_files_only=offline,
+            local_files_only=here_only(name, offline=offline),
         )
     except (OSError, ValueError, KeyError) as error:
         raise InputError(f"{name}: no tokenizer can be loaded ({_first_line(error)})") from error
@@ -66,7 +73,7 @@ def load_config(
             resolve_model(name),
             revision=revision,
             trust_remote_code=trust_remote_code,
-            local_files_only=offline,
+            local_files_only=here_only(name, offline=offline),
         )
     except (OSError, ValueError, KeyError) as error:
         raise InputError(f"{name}: no model config can be loaded ({_first_line(error)})") from error
@@ -83,7 +90,9 @@ def load_generation_config(
 
     try:
         config = GenerationConfig.from_pretrained(
-            resolve_model(name), revision=revision or "main", local_files_only=offline
+            resolve_model(name),
+            revision=revision or "main",
+            local_files_only=here_only(name, offline=offline),
         )
     except OSError:
         return {}
@@ -111,6 +120,31 @@ def is_missing(name: str) -> bool:
 def is_local(name: str) -> bool:
     """Whether ``name`` is a folder on this machine."""
     return Path(name).is_dir()
+
+
+def here_only(name: str, *, offline: bool) -> bool:
+    """Whether a model is looked for on this machine alone: as asked, or as no hub answers.
+
+    transformers asks a hub that is not there six times for each file, for minutes in all.
+    """
+    return offline or not (name == SMOLLM2 or is_local(name) or _hub_answers())
+
+
+@cache
+def _hub_answers() -> bool:
+    """Whether the hub can be reached; a certificate that is not trusted is its clients' matter."""
+    from huggingface_hub import constants
+
+    if constants.HF_HUB_OFFLINE:
+        return False
+    try:
+        with urlopen(Request(constants.ENDPOINT, method="HEAD"), timeout=_PATIENCE):  # noqa: S310
+            return True
+    except (HTTPError, HTTPException):
+        return True
+    except OSError as error:
+        reason = error.reason if isinstance(error, URLError) else error
+        return isinstance(reason, ssl.SSLError)
 
 
 def _first_line(error: BaseException) -> str:

@@ -217,7 +217,7 @@ def load_target(
     from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM
 
-    from vtrim.models.hub import resolve_model
+    from vtrim.models.hub import here_only, resolve_model
 
     path = resolve_model(name)
     try:
@@ -226,7 +226,7 @@ def load_target(
             dtype=dtype,
             revision=revision,
             trust_remote_code=trust_remote_code,
-            local_files_only=offline,
+            local_files_only=here_only(name, offline=offline),
         )
     except (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)

@@ -49,9 +49,6 @@ class CompletionServer:
                 self.http.abort()  # replies in flight, on the way out, are not waited for
                 raise
 
-    def close(self) -> None:
-        """Nothing was started."""
-
     def _reply(self, prompt: Ids, request: dict[str, Any]) -> EngineReply:
         events = self.http.events(self.path, request)
         return collect(self._pieces(events), len(prompt), self.http.base)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -57,11 +56,6 @@ class PartFile:
                 f"{self.path}: cannot be written ({error.strerror or error})."
             ) from error
         self._found[place] = pair
-
-    def remove(self) -> None:
-        """Forgets it all: the measurement is whole."""
-        with suppress(FileNotFoundError):
-            self.path.unlink()
 
     def _read(self) -> dict[str, Pair]:
         """The whole lines of this measurement; a line that was cut by a crash is asked again."""

@@ -106,10 +106,6 @@ class ServingEngine(Protocol):
         """
         ...
 
-    def close(self) -> None:
-        """Ends what was started for it."""
-        ...
-
 
 def longest(prompt: Sequence[int], settings: GenerationSettings, info: EngineInfo) -> int:
     """Tokens that a reply may have: as asked, where the engine has room for them."""

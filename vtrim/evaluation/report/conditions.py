@@ -16,15 +16,18 @@ def noise_lines(evals: Evals) -> list[str]:
     return [
         f"{name}: {'; '.join(said)}."
         for name, result in evals.items()
-        if (said := _noise(result.get("noise") or {}, result.get("repeats")))
+        if (said := noise_said(result))
     ]
 
 
-def _noise(noise: Mapping[str, Any], repeats: int | None) -> list[str]:
-    said = []
+def noise_said(result: Mapping[str, Any]) -> list[str]:
+    """How far the same work lay apart while a result was measured, in words."""
+    noise, said = result.get("noise") or {}, []
     if noise.get("plain_spread") is not None:
         spread = percent(noise["plain_spread"])
-        said.append(f"plain decoding's speed lay {spread} apart over {repeats} repeats")
+        said.append(
+            f"plain decoding's speed lay {spread} apart over {result.get('repeats')} repeats"
+        )
     if noise.get("kernel_spread") is not None:
         said.append(
             f"a fixed kernel, timed {noise['kernel_looks']:,} times in between, spread by "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from vtrim.evaluation.report.rules import percent
@@ -42,6 +43,29 @@ def log_sizes(title: str = "draft vocabulary size k") -> dict[str, Any]:
 def shares(title: str) -> dict[str, Any]:
     """An axis of shares."""
     return {"title": {"text": title}, "tickformat": ".3~%"}
+
+
+def stacked(labels: list[str], parts: Iterable[tuple[str, str, list[Any]]], title: str) -> Figure:
+    """A bar a label. parts: name, colour and the share of each label."""
+    data = [
+        {
+            "type": "bar",
+            "orientation": "h",
+            "name": name,
+            "y": labels,
+            "x": values,
+            "marker": {"color": colour},
+            "hovertemplate": "%{x:.1%}<extra>%{fullData.name}</extra>",
+        }
+        for name, colour, values in parts
+    ]
+    layout = {
+        "barmode": "stack",
+        "xaxis": {**shares(title), "range": [0, 1]},
+        "yaxis": {"autorange": "reversed"},
+        "height": 170 + 55 * len(labels),
+    }
+    return {"data": data, "layout": layout}
 
 
 def flops_figure(search: dict[str, Any]) -> Figure:

@@ -16,6 +16,7 @@ from vtrim.evaluation.report.figures import (
     Figure,
     line,
     shares,
+    stacked,
 )
 from vtrim.evaluation.report.rules import Measured
 
@@ -97,25 +98,11 @@ def cycle_figure(rules: Sequence[Measured]) -> Figure | None:
     timed = [rule for rule in rules if rule.numbers.get("shares")]
     if not timed:
         return None
-    data = [
-        {
-            "type": "bar",
-            "orientation": "h",
-            "name": phase,
-            "y": [rule.label for rule in timed],
-            "x": [rule.numbers["shares"].get(phase) for rule in timed],
-            "marker": {"color": colour},
-            "hovertemplate": "%{x:.1%}<extra>%{fullData.name}</extra>",
-        }
+    parts = (
+        (phase, colour, [rule.numbers["shares"].get(phase) for rule in timed])
         for phase, colour in PHASES.items()
-    ]
-    layout = {
-        "barmode": "stack",
-        "xaxis": {**shares("share of a round's time"), "range": [0, 1]},
-        "yaxis": {"autorange": "reversed"},
-        "height": 170 + 55 * len(timed),
-    }
-    return {"data": data, "layout": layout}
+    )
+    return stacked([rule.label for rule in timed], parts, "share of a round's time")
 
 
 def heads_figure(rules: Sequence[Measured]) -> Figure | None:

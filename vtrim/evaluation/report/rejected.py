@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vtrim.evaluation.report.explorer import quoted
-from vtrim.evaluation.report.figures import BLUE, GREY, RED, Figure, shares
+from vtrim.evaluation.report.figures import BLUE, GREY, RED, Figure, stacked
 from vtrim.evaluation.report.parts import Grid
 from vtrim.evaluation.report.rules import Measured, percent
 
@@ -29,25 +29,11 @@ def causes_figure(rules: Sequence[Measured]) -> Figure | None:
     known = [rule for rule in rules if rule.numbers.get("rejected_rounds")]
     if not known:
         return None
-    data = [
-        {
-            "type": "bar",
-            "orientation": "h",
-            "name": name,
-            "y": [rule.label for rule in known],
-            "x": [_share(rule, cause) for rule in known],
-            "marker": {"color": colour},
-            "hovertemplate": "%{x:.1%}<extra>%{fullData.name}</extra>",
-        }
+    parts = (
+        (name, colour, [_share(rule, cause) for rule in known])
         for cause, (name, colour) in CAUSES.items()
-    ]
-    layout = {
-        "barmode": "stack",
-        "xaxis": {**shares("share of the rejected rounds"), "range": [0, 1]},
-        "yaxis": {"autorange": "reversed"},
-        "height": 170 + 55 * len(known),
-    }
-    return {"data": data, "layout": layout}
+    )
+    return stacked([rule.label for rule in known], parts, "share of the rejected rounds")
 
 
 def causes_grid(rules: Sequence[Measured]) -> Grid:

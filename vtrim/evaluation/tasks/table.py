@@ -129,7 +129,12 @@ TASKS: Mapping[str, Entry] = {
     ),
     "ner": Entry(
         code=f"{_HERE}.ner:NER",
-        files=("*ner*test*.jsonl*", "*ner*.jsonl*"),
+        files=(  # a word of the name: "general" holds these letters too
+            "ner*test*.jsonl*",
+            "*[!a-z]ner*test*.jsonl*",
+            "ner*.jsonl*",
+            "*[!a-z]ner*.jsonl*",
+        ),
         origin="conversations of yours whose replies list entities as JSON",
     ),
     "jsonl": Entry(

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from vtrim.models.importing import HEAD, TRUNK
 from vtrim.models.serving.finding import (
     EAGLE,
+    ENGINES,
     SGLANG,
     TRT,
     VLLM,
@@ -20,6 +21,7 @@ from vtrim.models.serving.folder import DraftFolder
 
 _EXPORT = "`vtrim export --to portable` writes a folder that all engines read"
 _KNOWN = {*TRUNK, HEAD, "d2t", "t2d", "embed_tokens.weight"}
+_LLAMA_WIDTH = 4096  # where the config says none
 # tensors of variants, which have rules of their own
 _VARIANT = re.compile(
     r"input_norm\.|fc_norm\.|aux_norm_|mask_hidden|enorm\.|eh_proj\.|.*self_attn\.[qk]_norm\."
@@ -33,6 +35,8 @@ def tensor_rules(draft: DraftFolder) -> Iterator[Finding]:
     yield from _prefixes(draft)
     yield from _missing(draft)
     yield from _unknown(draft)
+    yield from _shapes(draft)
+    yield from _numbers(draft)
 
 
 def _files(draft: DraftFolder) -> Iterator[Finding]:
@@ -96,3 +100,33 @@ def _unknown(draft: DraftFolder) -> Iterator[Finding]:
         yield from refuses(VLLM, f"{what}: names it and stops", "remove it", "run")
         yield from differs((SGLANG, EAGLE), f"{what}: left out in silence", "remove it", "run")
         yield from notes(TRT, f"{what}", "remove it", "unverified")
+
+
+def _shapes(draft: DraftFolder) -> Iterator[Finding]:
+    """The first weight that is not as wide as config.json means."""
+    wide = draft.whole("hidden_size") or _LLAMA_WIDTH
+    states = draft.whole("num_aux_hidden_states") or 3
+    wanted = {
+        "fc.weight": (wide, states * (draft.whole("target_hidden_size") or wide)),
+        "norm.weight": (wide,),
+        HEAD: (draft.rows, wide),
+    }
+    for name, shape in () if draft.flat.get("quantization_config") else wanted.items():
+        found = draft.shapes.get(name)
+        if found is not None and found != shape:
+            yield from refuses(
+                ENGINES,
+                f"{name} is {list(found)}, config.json means {list(shape)}",
+                "get the whole checkpoint, with its own config.json",
+            )
+            return
+
+
+def _numbers(draft: DraftFolder) -> Iterator[Finding]:
+    """The first weight that no engine can compute with, and none looks at."""
+    for name in (*TRUNK, HEAD):
+        stored = draft.names.get(name)
+        if stored is not None and not bool(draft.checkpoint.tensor(stored).isfinite().all()):
+            what = f"{name} holds numbers that are not finite: nothing that it drafts is accepted"
+            yield from differs(ENGINES, what, "get the checkpoint anew")
+            return
