@@ -175,6 +175,22 @@ def test_a_sweep_sets_speed_against_a_task_s_score(vtrim: Vtrim, where: list[obj
     assert point["plain_score"] is not None
 
 
+def test_a_result_of_other_prompts_is_not_replaced_without_a_word(
+    vtrim: Vtrim, where: list[object]
+) -> None:
+    def ran(*asked: object) -> str:
+        code, out, err = vtrim("eval", *where, *asked)
+        assert code == 0, err
+        assert "decoding 2 prompts, 4 replies in all." in err
+        assert ("accuracy" in out) == ("gsm8k:2" in asked)
+        return err
+
+    warning = "is a result of other prompts and will be replaced"
+    assert warning not in ran("--task", "gsm8k:2")
+    assert warning not in ran("--task", "gsm8k:2")
+    assert warning in ran("--task", "mt-bench:1")
+
+
 def test_the_tasks_are_listed_with_metric_licence_and_source(vtrim: Vtrim) -> None:
     code, out, _ = vtrim("tasks", "--json")
     assert code == 0

@@ -93,6 +93,7 @@ def test_a_run_can_be_named_without_an_option_and_take_another_format(
     [
         (["--run", "elsewhere"], "--run elsewhere: stands beside the run"),
         (["--format", "pdf"], "--format pdf: unknown. Known: html, md, json."),
+        (["-o", "{run}/r.txt"], "r.txt: ends in none of html, md, json; give --format."),
         (["{run}"], "named twice"),
     ],
 )

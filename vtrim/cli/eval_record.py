@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vtrim import __version__
-from vtrim.artifacts import Run, fingerprint_file, fingerprint_json, write_json
+from vtrim.artifacts import Run, fingerprint_file, fingerprint_json, read_object, write_json
+from vtrim.cli import common
 from vtrim.cli.eval_call import EvalCall
 from vtrim.cli.eval_values import AUTO
+from vtrim.errors import InputError
 
 if TYPE_CHECKING:
     from vtrim.decoding.generation import GenerationSettings
@@ -116,6 +118,18 @@ def draft_facts(draft: tuple[Path, DraftVocab] | None) -> dict[str, Any]:
     folder, vocab = draft
     content = fingerprint_file(folder / "model.safetensors")
     return dict(zip(names, (str(folder), content, vocab.size, vocab.fingerprint), strict=True))
+
+
+def warn_of_other_prompts(artifact: Path, found: Mapping[str, Any]) -> None:
+    """Says when this result will take the place of one of other prompts. found: provenance."""
+    try:
+        earlier = read_object(artifact).get("provenance") or {}
+    except InputError:  # there is none, or it is of no use
+        return
+    if any(earlier.get(key) != found.get(key) for key in ("prompts_fingerprint", "tasks")):
+        common.warn(
+            f"{artifact} is a result of other prompts and will be replaced; --name keeps both."
+        )
 
 
 def write(run: Run, result: dict[str, Any], artifact: Path) -> None:

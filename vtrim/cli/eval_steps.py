@@ -10,7 +10,7 @@ from vtrim.cli import common
 from vtrim.cli.eval_call import EvalCall
 from vtrim.cli.eval_expected import expectations
 from vtrim.cli.eval_prompts import find_prompts
-from vtrim.cli.eval_record import provenance, resolved, write
+from vtrim.cli.eval_record import provenance, resolved, warn_of_other_prompts, write
 from vtrim.cli.eval_tasks import plain_writer, task_numbers
 from vtrim.errors import InputError, OptionError
 from vtrim.models import hub
@@ -56,6 +56,7 @@ def run_eval(call: EvalCall) -> dict[str, Any]:
 
     artifact, call = call.artifact, loaded.call
     target, settings = loaded.engine.target, loaded.settings
+    warn_of_other_prompts(artifact, loaded.provenance)
     measured = _measure(loaded)
     numbers = measured.result()
     for line in warnings_of(numbers):
@@ -101,6 +102,7 @@ def _measure(loaded: Loaded) -> Measurement:
     )
     rule, observed = call.make_acceptor(), observer is not None
     total = num_generations(len(prompts), rule, observed=observed, repeats=call.repeats)
+    common.note(f"decoding {len(prompts)} prompts, {total} replies in all.")
     with common.progress("decoding", total) as advance:
         return measure(loaded.engine, prompts, loaded.settings, call.make_acceptor, advance, how)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.table import Table
@@ -11,7 +11,8 @@ from rich.text import Text
 from vtrim.cli import common
 from vtrim.evaluation.report.rules import decimal, signed
 
-_COLUMNS = ("task", "prompts", "length", "speed-up", "metric", "plain", "score", "change")
+_SPEED = ("task", "prompts", "length", "speed-up", "metric")
+_RULES = ("plain", "exact", "chosen")
 
 
 def show_tasks(result: Mapping[str, Any]) -> None:
@@ -20,17 +21,19 @@ def show_tasks(result: Mapping[str, Any]) -> None:
     if not tasks:
         return
     table = Table(title=f"Tasks, decoded by {result['acceptor']}", title_justify="left")
-    for column in _COLUMNS:
+    rules = [rule for rule in _RULES if any(rule in (t["scores"] or {}) for t in tasks.values())]
+    for column in (*_SPEED, *rules, *(["change"] if rules else [])):
         table.add_column(column, justify="left" if column in ("task", "metric") else "right")
     for name, task in tasks.items():
-        table.add_row(*map(Text, _cells(name, task)))
+        table.add_row(*map(Text, _cells(name, task, rules)))
     common.results.print(table)
     ended = {row["prompt"]: row["finish_reason"] for row in result.get("per_prompt", ())}
     for line in (*_lines(tasks), *_doubts(tasks, ended)):
         common.results.print(line, markup=False, soft_wrap=True)
 
 
-def _cells(name: str, task: Mapping[str, Any]) -> list[str]:
+def _cells(name: str, task: Mapping[str, Any], rules: Sequence[str]) -> list[str]:
+    """A row: its speed, the score of each rule that decoded, chosen less plain."""
     scores = task["scores"] or {}
     return [
         name,
@@ -38,9 +41,8 @@ def _cells(name: str, task: Mapping[str, Any]) -> list[str]:
         decimal(task["acceptance_length"]),
         decimal(task["speedup"]),
         task["metric"] or "-",
-        decimal(scores.get("plain"), 3),
-        decimal(scores.get("chosen"), 3),
-        signed(scores.get("change")),
+        *(decimal(scores.get(rule), 3) for rule in rules),
+        *([signed(scores.get("change"))] if rules else []),
     ]
 
 

@@ -55,7 +55,11 @@ def default_output(runs: Sequence[Run], kind: str) -> Path:
 def _kind(output: Path | None, kind: str | None) -> str:
     if kind is None:
         suffix = "" if output is None else output.suffix.lower().lstrip(".")
-        return suffix if suffix in FORMATS else FORMATS[0]
+        if suffix not in ("", *FORMATS):
+            raise OptionError(
+                f"--output {output}: ends in none of {', '.join(FORMATS)}; give --format."
+            )
+        return suffix or FORMATS[0]
     if kind not in FORMATS:
         raise OptionError(f"--format {kind}: unknown. Known: {', '.join(FORMATS)}.")
     return kind
