@@ -72,9 +72,8 @@ def test_tasks_are_scored_through_an_engine_too(vtrim: Vtrim, target: Path, tmp_
     where = ["eval", "--run", tmp_path / "run", "--target", target, "--max-new-tokens", 5]
     task = [*where, "--task", "jsonl", "--task-data", rows, "--engine", "vllm"]
     with vllm_server() as drafting, vllm_server(drafts=False) as plain:
-        code, out, err = vtrim(*task, "--server", drafting.url, "--json")
-        assert (code, out) == (2, "")
-        assert "--task: give --plain-server too" in err
+        alone = vtrim(*task, "--server", drafting.url, "--json")
+        page = vtrim("report", "--run", tmp_path / "run")
         servers = ["--server", drafting.url, "--plain-server", plain.url]
         code, out, err = vtrim(*task, *servers, "--json")
         assert code == 0, err
@@ -82,6 +81,9 @@ def test_tasks_are_scored_through_an_engine_too(vtrim: Vtrim, target: Path, tmp_
         code, out, _ = vtrim(*task, *servers)
     assert (found["questions"], found["acceptance_length"]) == (2, 2.0)
     assert set(found["scores"]) >= {"plain", "chosen", "change"}
+    assert (alone[0], page[0]) == (0, 0), (alone[2], page[2])
+    scores = json.loads(alone[1])["tasks"]["jsonl"]["scores"]
+    assert (scores["chosen"], scores["change"]) == (found["scores"]["chosen"], None)
     assert "Tasks, decoded by greedy" in out
 
 

@@ -49,10 +49,6 @@ def check_engine(call: EvalCall) -> None:
     _refuse(call, _SERVERS_OWN, "not with --server, which has its own")
     if call.dtype != "auto":
         raise OptionError(f"--dtype {call.dtype}: not with --server, which has its own.")
-    if call.task and call.plain_server is None:
-        raise OptionError(
-            "--task: give --plain-server too: scores are compared with those without a draft."
-        )
 
 
 def _check_rule(call: EvalCall) -> None:
