@@ -127,8 +127,13 @@ def test_a_cut_line_is_asked_again_and_another_measurement_s_file_is_written_ove
     path = tmp_path / "part"
     said_by(pair([]), PartFile(path, {"draft": 1}))
     assert len(path.read_text().splitlines()) == 7
-    path.write_text(path.read_text()[:-20])
-    assert PartFile(path, {"draft": 1}).found == 5
+    whole = path.read_text()
+    path.write_text(whole[:-20])
+    again = PartFile(path, {"draft": 1})
+    assert again.found == 5
+    said_by(pair([]), again)
+    assert path.read_text().splitlines()[:6] == whole.splitlines()[:6]
+    assert PartFile(path, {"draft": 1}).found == 6  # not glued to what was cut
     other = PartFile(path, {"draft": 2})
     assert other.found == 0
     said_by(pair([]), other)

@@ -26,6 +26,7 @@ class PartFile:
     def __init__(self, path: Path, key: Mapping[str, Any]) -> None:
         self.path = path
         self._head = {"measurement": fingerprint_json(key)}
+        self._end = 0  # of the whole lines [bytes]
         self._found = self._read()
 
     @property
@@ -47,10 +48,13 @@ class PartFile:
         lines.append({"place": place, "said": {name: asdict(one) for name, one in pair.items()}})
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self.path.open("a" if self._found else "w", encoding="utf-8") as file:
-                file.write("".join(json.dumps(line) + "\n" for line in lines))
+            with self.path.open("r+b" if self._found else "wb") as file:
+                file.seek(self._end)
+                file.write("".join(json.dumps(line) + "\n" for line in lines).encode())
+                file.truncate()
                 file.flush()
                 os.fsync(file.fileno())
+                self._end = file.tell()
         except OSError as error:
             raise InputError(
                 f"{self.path}: cannot be written ({error.strerror or error})."
@@ -62,17 +66,18 @@ class PartFile:
         if not self.path.exists():
             return {}
         found: dict[str, Pair] = {}
-        with self.path.open(encoding="utf-8", errors="replace") as file:
+        with self.path.open("rb") as file:
             for index, line in enumerate(file):
                 try:
                     value = json.loads(line)
                 except ValueError:
                     break
-                if index == 0 and value != self._head:
-                    return {}
+                if not line.endswith(b"\n") or (index == 0 and value != self._head):
+                    break
                 if index:
                     said = value["said"].items()
                     found[value["place"]] = {name: _batch(one) for name, one in said}
+                    self._end = file.tell()
         return found
 
 
