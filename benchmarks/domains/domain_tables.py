@@ -23,7 +23,8 @@ REPRODUCE = """
 ## Again on your machine
 
     python benchmarks/domains/prepare.py ../shared/data DIR
-    vtrim regenerate DIR/DOMAIN/prompts.jsonl -o DIR/DOMAIN/replies.jsonl --target smollm2   # each
+    vtrim regenerate DIR/DOMAIN/prompts.jsonl -o DIR/DOMAIN/replies.jsonl --target smollm2 \\
+        --max-new-tokens N   # general 160, tools 128, ner 96
     python benchmarks/domains/run.py train DIR
     python benchmarks/domains/run.py eval DIR
     python benchmarks/domains/page.py DIR
@@ -48,6 +49,10 @@ acceptance, chains of {facts["num_draft_tokens"]} drafted tokens, at most
 {facts["torch"]}. k* is what `vtrim search --alpha {one["alpha"]:g} --cmin {one["cmin"]:g}` gave on
 a domain's replies, which the target wrote itself. All drafts of a domain were trained on the same
 replies in the same order, for as many passes, with the same settings; only the vocabulary differs.
+
+Prompts: the demo's own (general chat), BFCL rows whose prompt has at most 1,200 characters (function
+calling), sentences of CrossNER, WNUT17 and wikigold (NER). So small a target seldom writes the calls
+or lists it is asked for: a domain here is what it says to such prompts.
 
 Held-out prompts: {prompts}. Each draft decoded its domain's in {repeats} processes, one process at
 a time, the drafts' order turned from repeat to repeat; in each process plain decoding and the draft
