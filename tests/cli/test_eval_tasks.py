@@ -67,6 +67,7 @@ def test_several_tasks_in_one_run_each_have_speed_and_scores(
     tasks = ["--task", "gsm8k:5", "--task", "mgsm", "--acceptor", "typical", "--temperature", 0.7]
     result = measured(vtrim, *where, *tasks)
     assert list(result["tasks"]) == ["gsm8k", "mgsm"]
+    assert Path(result["artifact"]).name == "typical-ngram-gsm8k-mgsm.json"
     sums = result["tasks"]["gsm8k"]
     assert (sums["questions"], sums["prompts"], sums["metric"]) == (5, 5, "accuracy")
     assert sums["tokens"] == 30
@@ -179,7 +180,7 @@ def test_a_result_of_other_prompts_is_not_replaced_without_a_word(
     vtrim: Vtrim, where: list[object]
 ) -> None:
     def ran(*asked: object) -> str:
-        code, out, err = vtrim("eval", *where, *asked)
+        code, out, err = vtrim("eval", *where, *asked, "--name", "same")
         assert code == 0, err
         assert "decoding 2 prompts, 4 replies in all." in err
         assert ("accuracy" in out) == ("gsm8k:2" in asked)

@@ -72,8 +72,8 @@ def evaluate(
     name: Annotated[
         str | None,
         typer.Option(
-            help="Writes eval/NAME.json, over an earlier one (default: the acceptor's name, "
-            "-DRAFTER)."
+            help="Writes eval/NAME.json, over an earlier one (default: RULE, -DRAFTER, -ENGINE, "
+            "-TASK as they are named)."
         ),
     ] = None,
     as_json: common.JsonOption = False,

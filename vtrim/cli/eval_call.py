@@ -275,15 +275,16 @@ class EvalCall:
 
 
 def result_name(options: Mapping[str, Any]) -> str:
-    """The name of a call's result: as typed, else rule, drafter and engine.
+    """The name of a call's result: as typed, else rule, drafter, engine and tasks.
 
-    EAGLE's chains and local decoding go without saying. options: by key; those that were not typed
-    may be missing.
+    EAGLE's chains and local decoding go without saying. options: by key; some may be missing.
     """
-    acceptor, drafter = _acceptor_of(options), _drafter_of(options)
-    rule = acceptor if drafter == "eagle" else f"{acceptor}-{drafter}"
-    engine = options.get("engine", values.LOCAL)
-    return str(options.get("name") or (rule if engine == values.LOCAL else f"{rule}-{engine}"))
+    if options.get("name"):
+        return str(options["name"])
+    parts = [_acceptor_of(options), _drafter_of(options), options.get("engine", values.LOCAL)]
+    tasks = options.get("task") or ()
+    parts += [task.partition(":")[0] for task in ([tasks] if isinstance(tasks, str) else tasks)]
+    return "-".join(part for part in parts if part not in ("eagle", values.LOCAL))
 
 
 def _acceptor_of(options: Mapping[str, Any]) -> str:
