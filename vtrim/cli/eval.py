@@ -72,8 +72,8 @@ def evaluate(
     name: Annotated[
         str | None,
         typer.Option(
-            help="Writes eval/NAME.json, over an earlier one (default: RULE, -DRAFTER, -ENGINE, "
-            "-TASK as they are named)."
+            help="Writes eval/NAME.json, over an earlier one (default: RULE, then -DRAFTER, "
+            "-ENGINE and -TASK as they are named)."
         ),
     ] = None,
     as_json: common.JsonOption = False,
