@@ -51,8 +51,9 @@ a domain's replies, which the target wrote itself. All drafts of a domain were t
 replies in the same order, for as many passes, with the same settings; only the vocabulary differs.
 
 Prompts: the demo's own (general chat), BFCL rows whose prompt has at most 1,200 characters
-(function calling), sentences of CrossNER, WNUT17 and wikigold (NER). So small a target seldom writes the calls
-or lists it is asked for: a domain here is what it says to such prompts.
+(function calling), sentences of CrossNER, WNUT17 and wikigold (NER). So small a
+target seldom writes the calls or lists it is asked for: a domain here is what it says to such
+prompts.
 
 Held-out prompts: {prompts}. Each draft decoded its domain's in {repeats} processes, one process at
 a time, the drafts' order turned from repeat to repeat; in each process plain decoding and the draft

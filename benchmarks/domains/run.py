@@ -1,8 +1,8 @@
 """Trains a draft for each domain and vocabulary, then measures all of them in turn.
 
     python benchmarks/domains/prepare.py ../shared/data DIR
-    vtrim regenerate DIR/DOMAIN/prompts.jsonl -o DIR/DOMAIN/replies.jsonl --target smollm2 \\
-        --max-new-tokens N   # general 160 (--shard 1/2 is enough), tools 128, ner 96
+    vtrim regenerate DIR/DOMAIN/prompts.jsonl -o DIR/DOMAIN/replies.jsonl --target smollm2
+        --max-new-tokens N          # general 160 (--shard 1/2 is enough), tools 128, ner 96
     python benchmarks/domains/run.py train DIR --tokens 100000 --epochs 2
     python benchmarks/domains/run.py eval DIR --repeats 3
 
