@@ -264,7 +264,7 @@ def test_a_loss_that_is_no_number_leaves_a_hole_and_not_an_empty_page(
     [
         ("a.html", None, "html"),
         ("a.MD", None, "md"),
-        ("a.txt", None, "html"),
+        ("a", None, "html"),
         ("a.txt", "json", "json"),
     ],
 )

@@ -269,7 +269,7 @@ import sys
 import torch
 import torch.distributed as dist
 from vtrim.models.target import load_target
-from vtrim.training.launch import join_group
+from vtrim.training.launch import join_group, leave_group
 from vtrim.training.sharded import spread_target
 
 join_group("cpu")
@@ -291,6 +291,7 @@ for _ in range(2 + dist.get_rank()):  # not equally often: the other process for
     for left, right in zip(whole, read(), strict=True):
         assert torch.allclose(left, right, rtol=0, atol=1e-5)
 steps.catch_up()
+leave_group()
 print("the same")
 """
 

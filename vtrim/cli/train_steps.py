@@ -15,7 +15,7 @@ from vtrim.cli.train_data import training_samples
 from vtrim.cli.train_launch import RESULT, train_device
 from vtrim.cli.train_request import check, make_request
 from vtrim.errors import OptionError
-from vtrim.training.launch import LAUNCHED_ENV, join_group
+from vtrim.training.launch import LAUNCHED_ENV, join_group, leave_group
 
 if TYPE_CHECKING:
     from vtrim.training.loop import Progress
@@ -36,6 +36,7 @@ def train_in_group(call: TrainCall) -> dict[str, Any] | None:
 
         with watched(call.run.train):
             request, result = _train(call, device)
+        leave_group()
         if result is None:
             raise KeyboardInterrupt
         return _record(call, request, result) if first else None

@@ -178,6 +178,15 @@ def join_group(device: str) -> str:
     return device
 
 
+def leave_group() -> None:
+    """Ends a group of several: threads that it leaves behind can abort a process as it exits."""
+    import torch.distributed as dist
+
+    if dist.get_world_size() > 1:
+        dist.barrier()
+        dist.destroy_process_group()
+
+
 def check_processes(device: str, launch: Launch) -> None:
     """Refuses more processes on this machine than it has GPUs.
 
