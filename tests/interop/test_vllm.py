@@ -213,6 +213,23 @@ def test_a_full_vocabulary_without_a_mapping_loads_and_is_accepted_alike(
     assert run.acceptance_length == pytest.approx(ours(folder).acceptance_length, rel=0.03)
 
 
+def test_a_full_vocabulary_without_a_head_drafts_with_the_targets(
+    vllm: Vllm, changed: Callable[[Change], Path], states: States
+) -> None:
+    def named(config: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        widened(config, tensors)
+        del tensors["d2t"], tensors["t2d"]
+        tensors["lm_head.weight"] = states.embedding.clone()  # tied: also the target's head
+
+    def shared(config: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        named(config, tensors)
+        del tensors["lm_head.weight"], config["draft_vocab_size"]
+
+    its, targets = (vllm(Job(draft=changed(change), **SHORT)) for change in (named, shared))
+    assert its.rounds > 0
+    assert its.chains == targets.chains
+
+
 def test_the_speculators_folder_alone_starts_target_and_draft(
     vllm: Vllm, exported: Exported
 ) -> None:
