@@ -45,9 +45,9 @@ def footnotes(result: Mapping[str, Any]) -> Sequence[str]:
         lines.append("Fewer than 5 prompts: no interval; differences may be chance.")
     if result["score_front"]:
         lines.append(
-            "Score: share of the answers met by a reply's last number, replies cut at "
-            f"{result['max_new_tokens']} tokens as they stand (plain decoding: "
-            f"{percent(plain_score(result), 0)}); + as *, with score for drift."
+            "Score: the tasks' metric, else the share of replies that give the answer recorded "
+            f"for them, replies cut at {result['max_new_tokens']} tokens as they stand (plain "
+            f"decoding: {percent(plain_score(result), 0)}); + as *, with score for drift."
         )
     if result["prompts_skipped"]:
         skipped = ", ".join(f"{why} {n}" for why, n in result["prompts_skipped"].items())
